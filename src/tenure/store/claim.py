@@ -1,0 +1,150 @@
+"""Claiming: due jobs become running under fresh leases, many in one statement, each taken by exactly one claimer.
+
+The claim index holds queued jobs in *lanes*: one lane is one (queue, kind, priority), and within it the due jobs are one
+range, in order. So the statement
+
+1. finds the lanes that exist, hopping through the index from one to the next (a kind nobody asked for costs one hop,
+   however many of its jobs wait);
+2. peeks at the best ``limit`` due jobs over all lanes, without locking, to learn how many each lane should give;
+3. takes that many from each lane with SKIP LOCKED: no row is locked that is not claimed, and no claimer waits for another;
+4. writes the leases and the `leased` events.
+
+The rows to update come from a materialized CTE: under ``IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED)`` PostgreSQL may run
+the subquery again and lock more than n.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenure.jobs.model import DEFAULT_TENANT, Claimed
+from tenure.jobs.tokens import new_token, token_digest
+from tenure.store.database import Connection
+from tenure.store.rows import columns, job_from
+
+_DUE = "j.available_at <= now() AND (j.deadline_at IS NULL OR j.deadline_at > now())"
+_SUITABLE = """
+    ($4::text[] IS NULL OR EXISTS (
+        SELECT FROM kinds AS k
+        WHERE k.kind = l.kind AND (k.schema_versions = '' OR
+            j.schema_version = ANY (string_to_array(k.schema_versions, ',')::integer[]))))
+"""
+
+_CLAIM = f"""
+WITH RECURSIVE kinds AS (
+    SELECT * FROM unnest($4::text[], $5::text[], $6::double precision[]) AS k (kind, schema_versions, lease_seconds)
+), open_queues AS (
+    SELECT q.name FROM unnest($3::text[]) AS q (name)
+    WHERE NOT EXISTS (SELECT FROM tenure.queues AS p
+        WHERE p.tenant = $2 AND p.name = q.name AND p.paused_at IS NOT NULL)
+), hops (queue, kind, priority) AS (
+    SELECT first.* FROM open_queues AS q, LATERAL (
+        SELECT j.queue, j.kind, j.priority FROM tenure.jobs AS j
+        WHERE j.part = $1 AND j.tenant = $2 AND j.queue = q.name AND j.state = 'queued'
+        ORDER BY j.kind, j.priority LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT next.* FROM hops AS h, LATERAL (
+        SELECT j.queue, j.kind, j.priority FROM tenure.jobs AS j
+        WHERE j.part = $1 AND j.tenant = $2 AND j.queue = h.queue AND j.state = 'queued'
+            AND (j.kind, j.priority) > (h.kind, h.priority)
+        ORDER BY j.kind, j.priority LIMIT 1
+    ) AS next
+), lanes AS MATERIALIZED (
+    SELECT h.queue, h.kind, h.priority FROM hops AS h
+    WHERE $4::text[] IS NULL OR h.kind = ANY ($4::text[])
+), peeked AS (
+    SELECT l.queue, l.kind, l.priority, due.available_at, due.id FROM lanes AS l, LATERAL (
+        SELECT j.available_at, j.id FROM tenure.jobs AS j
+        WHERE j.part = $1 AND j.tenant = $2 AND j.queue = l.queue AND j.kind = l.kind AND j.priority = l.priority
+            AND j.state = 'queued' AND {_DUE} AND {_SUITABLE}
+        ORDER BY j.available_at, j.id LIMIT $7
+    ) AS due
+    ORDER BY l.priority DESC, due.available_at, due.id LIMIT $7
+), shares AS MATERIALIZED (
+    SELECT queue, kind, priority, count(*) AS wanted FROM peeked GROUP BY queue, kind, priority
+), taken AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY picked.priority DESC, picked.available_at, picked.id) AS position, picked.id
+    FROM (
+        SELECT due.id, due.priority, due.available_at FROM shares AS l, LATERAL (
+            SELECT j.id, j.priority, j.available_at FROM tenure.jobs AS j
+            WHERE j.part = $1 AND j.tenant = $2 AND j.queue = l.queue AND j.kind = l.kind AND j.priority = l.priority
+                AND j.state = 'queued' AND {_DUE} AND {_SUITABLE}
+            ORDER BY j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED
+        ) AS due
+    ) AS picked
+), leased AS (
+    UPDATE tenure.jobs AS j SET
+        state = 'running',
+        version = j.version + 1,
+        attempts = j.attempts + 1,
+        lease_token_digest = (tokens.digests)[taken.position],
+        lease_worker_id = $8,
+        lease_length_seconds = coalesce(
+            $9::double precision, j.lease_seconds, (SELECT k.lease_seconds FROM kinds AS k WHERE k.kind = j.kind), $10),
+        lease_acquired_at = now(),
+        lease_expires_at = now() + interval '1 second' * coalesce(
+            $9::double precision, j.lease_seconds, (SELECT k.lease_seconds FROM kinds AS k WHERE k.kind = j.kind), $10),
+        lease_heartbeat_at = now(),
+        lease_heartbeats = 0,
+        progress_fraction = NULL,
+        progress_message = NULL,
+        progress_at = NULL,
+        started_at = now(),
+        updated_at = now()
+    FROM taken, (SELECT $11::bytea[] AS digests) AS tokens
+    WHERE j.part = $1 AND j.id = taken.id AND j.state = 'queued'
+    RETURNING j.*, taken.position
+), recorded AS (
+    INSERT INTO tenure.events (part, job_id, version, at, type, state, attempt, worker_id, token_digest)
+    SELECT j.part, j.id, j.version, now(), 'leased', 'running', j.attempts, $8, j.lease_token_digest FROM leased AS j
+)
+SELECT {columns("j")}, j.position FROM leased AS j ORDER BY j.position
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindSelector:
+    """A kind that the claimer serves: which schema versions (none: all), and its lease where the job names none."""
+
+    kind: str
+    schema_versions: tuple[int, ...] = ()
+    lease_seconds: float | None = None
+
+
+async def claim(
+    connection: Connection,
+    *,
+    worker_id: str,
+    queues: Sequence[str],
+    limit: int,
+    default_lease_seconds: float,
+    kinds: Sequence[KindSelector] | None = None,
+    lease_seconds: float | None = None,
+    tenant: str = DEFAULT_TENANT,
+    part: int = 0,
+) -> list[Claimed]:
+    """Leases up to ``limit`` due jobs of these queues to the worker: highest priority first, then longest due.
+
+    ``kinds`` None means any kind. The lease's length is ``lease_seconds``, else the job's, else the kind's, else the
+    default. Jobs past their deadline and paused queues are passed over.
+    """
+    if limit < 1 or not queues or (kinds is not None and not kinds):
+        return []
+    tokens = [new_token() for _ in range(limit)]
+    rows = await connection.fetch(
+        _CLAIM,
+        part,
+        tenant,
+        list(dict.fromkeys(queues)),
+        None if kinds is None else [kind.kind for kind in kinds],
+        [] if kinds is None else [",".join(map(str, kind.schema_versions)) for kind in kinds],
+        [] if kinds is None else [kind.lease_seconds for kind in kinds],
+        limit,
+        worker_id,
+        lease_seconds,
+        default_lease_seconds,
+        [token_digest(token) for token in tokens],
+    )
+    if len(rows) > limit:
+        raise AssertionError(f"a claim for {limit} jobs took {len(rows)}")
+    return [Claimed(job=job_from(row), token=tokens[row["position"] - 1]) for row in rows]

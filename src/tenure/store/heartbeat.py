@@ -1,0 +1,114 @@
+"""Keeping leases: one statement for all that a process holds. Cancel requests come back with the answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from tenure.errors import LeaseLost, NotFound
+from tenure.jobs.ids import JobId
+from tenure.jobs.tokens import token_digest
+from tenure.store.apply import by_part
+from tenure.store.database import Connection
+from tenure.store.refusals import endings
+
+# Touches no indexed column, so it stays a HOT update. The cap is on the attempt's age, not on the heartbeats: a handler
+# that hangs while its process lives cannot hold a job past its timeout and one more lease.
+_HEARTBEAT = """
+WITH beats AS (
+    SELECT * FROM unnest($2::uuid[], $3::bytea[], $4::boolean[], $5::double precision[], $6::text[])
+        AS b (id, digest, has_progress, fraction, message)
+), locked AS MATERIALIZED (
+    SELECT j.id, b.has_progress, b.fraction, b.message
+    FROM beats AS b JOIN tenure.jobs AS j ON j.part = $1 AND j.id = b.id
+    WHERE j.part = $1 AND j.state = 'running' AND j.lease_token_digest = b.digest
+        AND ($7::text IS NULL OR j.tenant = $7)
+    ORDER BY j.id FOR NO KEY UPDATE OF j
+)
+UPDATE tenure.jobs AS j SET
+    lease_expires_at = greatest(j.lease_expires_at, least(
+        now() + interval '1 second' * j.lease_length_seconds,
+        j.lease_acquired_at + interval '1 second' * (j.timeout_seconds + j.lease_length_seconds))),
+    lease_heartbeat_at = now(),
+    lease_heartbeats = j.lease_heartbeats + 1,
+    cancel_delivered_at = CASE WHEN j.cancel_outcome IS NOT NULL THEN coalesce(j.cancel_delivered_at, now()) END,
+    progress_fraction = CASE WHEN l.has_progress THEN l.fraction ELSE j.progress_fraction END,
+    progress_message = CASE WHEN l.has_progress THEN l.message ELSE j.progress_message END,
+    progress_at = CASE WHEN l.has_progress THEN now() ELSE j.progress_at END
+FROM locked AS l
+WHERE j.part = $1 AND j.id = l.id
+RETURNING j.id, j.lease_token_digest, j.lease_expires_at, j.deadline_at, j.cancel_outcome IS NOT NULL AS cancel_requested
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A holder's sign of life; with ``has_progress`` its fraction and message replace what was known."""
+
+    job_id: UUID
+    token: str
+    has_progress: bool = False
+    fraction: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAnswer:
+    """The lease goes on until ``lease_expires_at``."""
+
+    job_id: JobId
+    lease_expires_at: datetime
+    cancel_requested: bool
+    deadline_at: datetime | None
+
+
+async def heartbeat(
+    connection: Connection, beats: Sequence[Heartbeat], *, tenant: str | None = None
+) -> list[HeartbeatAnswer | LeaseLost | NotFound]:
+    """Renews the leases; one answer a beat, in the order given. A lost lease spoils nothing else.
+
+    A holder whose lease ran out but was not taken back is still the holder. Several beats for one job count once, the
+    last one's progress.
+    """
+    held: dict[tuple[UUID, bytes], HeartbeatAnswer] = {}
+    latest = {(beat.job_id, token_digest(beat.token)): beat for beat in beats}
+    for part, ids in sorted(by_part(connection, {job_id for job_id, _ in latest}).items()):
+        wanted = set(ids)
+        mine = [(key, beat) for key, beat in latest.items() if key[0] in wanted]
+        rows = await connection.fetch(
+            _HEARTBEAT,
+            part,
+            [key[0] for key, _ in mine],
+            [key[1] for key, _ in mine],
+            [beat.has_progress for _, beat in mine],
+            [beat.fraction for _, beat in mine],
+            [beat.message for _, beat in mine],
+            tenant,
+        )
+        for row in rows:
+            held[row["id"], row["lease_token_digest"]] = HeartbeatAnswer(
+                job_id=JobId(row["id"]),
+                lease_expires_at=row["lease_expires_at"],
+                cancel_requested=row["cancel_requested"],
+                deadline_at=row["deadline_at"],
+            )
+    return await _with_refusals(connection, beats, held, tenant)
+
+
+async def _with_refusals(
+    connection: Connection,
+    beats: Sequence[Heartbeat],
+    held: dict[tuple[UUID, bytes], HeartbeatAnswer],
+    tenant: str | None,
+) -> list[HeartbeatAnswer | LeaseLost | NotFound]:
+    keys = [(beat.job_id, token_digest(beat.token)) for beat in beats]
+    lost = [key for key in dict.fromkeys(keys) if key not in held]
+    refused: dict[tuple[UUID, bytes], LeaseLost | NotFound] = {}
+    if lost:
+        answers = await endings(connection, [(job_id, digest, None) for job_id, digest in lost], tenant=tenant)
+        for key, ending in zip(lost, answers, strict=True):
+            if ending is None or ending.refusal is None:
+                refused[key] = NotFound(f"there is no job {key[0]}")
+            else:
+                refused[key] = ending.refusal
+    return [held[key] if key in held else refused[key] for key in keys]
