@@ -136,9 +136,6 @@ STATEMENTS = (
     CREATE UNIQUE INDEX jobs_idempotency_key ON jobs (part, tenant, idempotency_key) WHERE idempotency_key IS NOT NULL
     """,
     """
-    CREATE INDEX jobs_queued ON jobs (part, id) WHERE state = 'queued'
-    """,
-    """
     CREATE INDEX jobs_running ON jobs (part, id) WHERE state = 'running'
     """,
     """

@@ -70,13 +70,12 @@ WITH decided AS (
         updated_at = now()
     FROM decided AS d
     WHERE j.part = $1 AND j.id = d.id AND j.state = d.from_state AND j.version = d.from_version
-    RETURNING j.part, j.id, j.version, j.state, j.attempts, j.available_at
+    RETURNING j.part, j.id, j.version, j.state, j.attempts, j.available_at,
+        d.event, d.worker_id, d.detail, d.token_digest, d.outcome_digest
 ), recorded AS (
     INSERT INTO tenure.events
         (part, job_id, version, at, type, state, attempt, worker_id, detail, token_digest, outcome_digest)
-    SELECT c.part, c.id, c.version, now(), d.event, c.state, c.attempts, d.worker_id, d.detail, d.token_digest,
-        d.outcome_digest
-    FROM changed AS c JOIN decided AS d USING (id)
+    SELECT part, id, version, now(), event, state, attempts, worker_id, detail, token_digest, outcome_digest FROM changed
 )
 SELECT id, version, state, attempts, available_at FROM changed
 """

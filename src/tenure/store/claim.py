@@ -9,7 +9,8 @@ range, in order. So the statement
 3. takes that many from each lane with SKIP LOCKED: no row is locked that is not claimed, and no claimer waits for another;
 4. writes the leases and the `leased` events.
 
-The rows to update come from a materialized CTE: under ``IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED)`` PostgreSQL may run
+The rows to update come as one array, and without repeating their state (they are locked, so it holds): so every plan looks
+them up by key, also one that was made while the table was small. They come from a materialized CTE: under ``IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED)`` PostgreSQL may run
 the subquery again and lock more than n.
 """
 
@@ -63,21 +64,20 @@ WITH RECURSIVE kinds AS (
 ), shares AS MATERIALIZED (
     SELECT queue, kind, priority, count(*) AS wanted FROM peeked GROUP BY queue, kind, priority
 ), taken AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY picked.priority DESC, picked.available_at, picked.id) AS position, picked.id
-    FROM (
-        SELECT due.id, due.priority, due.available_at FROM shares AS l, LATERAL (
-            SELECT j.id, j.priority, j.available_at FROM tenure.jobs AS j
-            WHERE j.part = $1 AND j.tenant = $2 AND j.queue = l.queue AND j.kind = l.kind AND j.priority = l.priority
-                AND j.state = 'queued' AND {_DUE} AND {_SUITABLE}
-            ORDER BY j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED
-        ) AS due
-    ) AS picked
+    SELECT due.id, due.priority, due.available_at FROM shares AS l, LATERAL (
+        SELECT j.id, j.priority, j.available_at FROM tenure.jobs AS j
+        WHERE j.part = $1 AND j.tenant = $2 AND j.queue = l.queue AND j.kind = l.kind AND j.priority = l.priority
+            AND j.state = 'queued' AND {_DUE} AND {_SUITABLE}
+        ORDER BY j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED
+    ) AS due
+), ordered AS MATERIALIZED (
+    SELECT array_agg(id ORDER BY priority DESC, available_at, id) AS ids FROM taken
 ), leased AS (
     UPDATE tenure.jobs AS j SET
         state = 'running',
         version = j.version + 1,
         attempts = j.attempts + 1,
-        lease_token_digest = (tokens.digests)[taken.position],
+        lease_token_digest = ($11::bytea[])[t.position],
         lease_worker_id = $8,
         lease_length_seconds = coalesce(
             $9::double precision, j.lease_seconds, (SELECT k.lease_seconds FROM kinds AS k WHERE k.kind = j.kind), $10),
@@ -91,9 +91,9 @@ WITH RECURSIVE kinds AS (
         progress_at = NULL,
         started_at = now(),
         updated_at = now()
-    FROM taken, (SELECT $11::bytea[] AS digests) AS tokens
-    WHERE j.part = $1 AND j.id = taken.id AND j.state = 'queued'
-    RETURNING j.*, taken.position
+    FROM unnest((SELECT ids FROM ordered)) WITH ORDINALITY AS t (id, position)
+    WHERE j.part = $1 AND j.id = t.id
+    RETURNING j.*, t.position
 ), recorded AS (
     INSERT INTO tenure.events (part, job_id, version, at, type, state, attempt, worker_id, token_digest)
     SELECT j.part, j.id, j.version, now(), 'leased', 'running', j.attempts, $8, j.lease_token_digest FROM leased AS j

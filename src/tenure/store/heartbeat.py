@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from uuid import UUID
 
 from tenure.errors import LeaseLost, NotFound
@@ -20,10 +21,12 @@ WITH beats AS (
         AS b (id, digest, has_progress, fraction, message)
 ), locked AS MATERIALIZED (
     SELECT j.id, b.has_progress, b.fraction, b.message
-    FROM beats AS b JOIN tenure.jobs AS j ON j.part = $1 AND j.id = b.id
-    WHERE j.part = $1 AND j.state = 'running' AND j.lease_token_digest = b.digest
-        AND ($7::text IS NULL OR j.tenant = $7)
-    ORDER BY j.id FOR NO KEY UPDATE OF j
+    FROM beats AS b CROSS JOIN LATERAL (
+        SELECT j.id FROM tenure.jobs AS j
+        WHERE j.part = $1 AND j.id = b.id AND j.state = 'running' AND j.lease_token_digest = b.digest
+            AND ($7::text IS NULL OR j.tenant = $7)
+        FOR NO KEY UPDATE
+    ) AS j
 )
 UPDATE tenure.jobs AS j SET
     lease_expires_at = greatest(j.lease_expires_at, least(
@@ -74,7 +77,7 @@ async def heartbeat(
     latest = {(beat.job_id, token_digest(beat.token)): beat for beat in beats}
     for part, ids in sorted(by_part(connection, {job_id for job_id, _ in latest}).items()):
         wanted = set(ids)
-        mine = [(key, beat) for key, beat in latest.items() if key[0] in wanted]
+        mine = sorted(((key, beat) for key, beat in latest.items() if key[0] in wanted), key=itemgetter(0))
         rows = await connection.fetch(
             _HEARTBEAT,
             part,

@@ -22,15 +22,19 @@ from tenure.store.apply import Decided, apply, by_part, lock
 from tenure.store.database import Connection
 from tenure.store.refusals import endings
 
+# The lateral subquery makes every plan one look-up by key an outcome, also a plan that was made while the table was small.
+# The outcomes come sorted by id, so that is the order of the locks.
 _COMPLETE = """
 WITH outcomes AS (
     SELECT * FROM unnest($2::uuid[], $3::bytea[], $4::json[], $5::bytea[]) AS o (id, digest, result, outcome_digest)
 ), held AS MATERIALIZED (
     SELECT j.id, j.lease_worker_id, o.digest, o.result, o.outcome_digest
-    FROM outcomes AS o JOIN tenure.jobs AS j ON j.part = $1 AND j.id = o.id
-    WHERE j.part = $1 AND j.state = 'running' AND j.lease_token_digest = o.digest
-        AND ($6::text IS NULL OR j.tenant = $6)
-    ORDER BY j.id FOR NO KEY UPDATE OF j
+    FROM outcomes AS o CROSS JOIN LATERAL (
+        SELECT j.id, j.lease_worker_id FROM tenure.jobs AS j
+        WHERE j.part = $1 AND j.id = o.id AND j.state = 'running' AND j.lease_token_digest = o.digest
+            AND ($6::text IS NULL OR j.tenant = $6)
+        FOR NO KEY UPDATE
+    ) AS j
 ), changed AS (
     UPDATE tenure.jobs AS j SET
         state = 'succeeded',
@@ -48,16 +52,17 @@ WITH outcomes AS (
         updated_at = now()
     FROM held AS h
     WHERE j.part = $1 AND j.id = h.id
-    RETURNING j.part, j.id, j.version, j.attempts, j.available_at, j.cancel_outcome
+    RETURNING j.part, j.id, j.version, j.attempts, j.available_at, j.cancel_outcome,
+        h.lease_worker_id AS worker_id, h.digest, h.outcome_digest
 ), recorded AS (
     INSERT INTO tenure.events
         (part, job_id, version, at, type, state, attempt, worker_id, detail, token_digest, outcome_digest)
-    SELECT c.part, c.id, c.version, now(), 'succeeded', 'succeeded', c.attempts, h.lease_worker_id,
-        CASE WHEN c.cancel_outcome IS NOT NULL THEN json_build_object('outcome', c.cancel_outcome) END,
-        h.digest, h.outcome_digest
-    FROM changed AS c JOIN held AS h USING (id)
+    SELECT part, id, version, now(), 'succeeded', 'succeeded', attempts, worker_id,
+        CASE WHEN cancel_outcome IS NOT NULL THEN json_build_object('outcome', cancel_outcome) END,
+        digest, outcome_digest
+    FROM changed
 )
-SELECT c.id, h.digest, c.version, c.available_at FROM changed AS c JOIN held AS h USING (id)
+SELECT id, digest, version, available_at FROM changed
 """
 
 
@@ -173,7 +178,7 @@ async def _complete(
         firsts.setdefault((outcome.job_id, token_digest(outcome.token)), i)
     for part, ids in sorted(by_part(connection, {job_id for job_id, _ in firsts}).items()):
         wanted = set(ids)
-        mine = [(key, completes[i]) for key, i in firsts.items() if key[0] in wanted]
+        mine = [(key, completes[i]) for key, i in sorted(firsts.items()) if key[0] in wanted]
         rows = await connection.fetch(
             _COMPLETE,
             part,

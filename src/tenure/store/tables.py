@@ -161,7 +161,6 @@ Index(
     jobs.c.id,
     postgresql_where=_QUEUED,
 )
-Index("jobs_queued", jobs.c.part, jobs.c.id, postgresql_where=_QUEUED)
 Index("jobs_running", jobs.c.part, jobs.c.id, postgresql_where=_RUNNING)
 Index("jobs_ended_badly", jobs.c.part, jobs.c.state, jobs.c.id, postgresql_where=_ENDED_BADLY)
 Index("jobs_finished", jobs.c.part, jobs.c.state, jobs.c.finished_at, postgresql_where=text("finished_at IS NOT NULL"))
