@@ -1,0 +1,1 @@
+"""Running jobs: the registry of handlers, the attempts, and the runtime around them."""
