@@ -17,11 +17,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from tenure.embedded import EmbeddedPostgres
 from tenure.settings import DatabaseSettings, load
 from tenure.store.database import Database
 from tenure.store.schema import migrate
 
-_EMBEDDED = pytest.StashKey[tuple[Any, Path]]()
+_EMBEDDED = pytest.StashKey[tuple[EmbeddedPostgres, Path]]()
 _SERVER_URL = pytest.StashKey[str]()
 
 # fsync stays on (it is the product's promise), the rest is made small: many servers may run beside each other.
@@ -36,8 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
     elif given:
         config.stash[_SERVER_URL] = given
     else:
-        from tenure.embedded import EmbeddedPostgres  # TEMPORARY until it is there
-
         root = Path(tempfile.mkdtemp(prefix="tenure-tests-"))
         server = EmbeddedPostgres(root, settings=_SERVER_SETTINGS)
         config.stash[_SERVER_URL] = server.start()

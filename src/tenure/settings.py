@@ -5,7 +5,7 @@ close to a known one is pointed out.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -240,6 +240,8 @@ class Settings:
     reports: ReportSettings
     process: ProcessSettings
     client: ClientSettings
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """What the operator's own files may refer to (``url_env`` of a report's source); Tenure's variables are above."""
 
 
 GROUPS: dict[str, type[_Group]] = {
@@ -282,7 +284,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
             ]
     if problems:
         raise ConfigurationError("wrong settings:\n  " + "\n  ".join(problems) + "\n`tenure settings` lists them all.")
-    return Settings(**groups)
+    return Settings(**groups, environment=dict(environment))
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
         r"\1[redacted]",
     ),
     # well-known shapes: JWT, AWS, GitHub, Slack, Stripe and the likes of sk-…
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"), "[redacted]"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"), "[redacted]"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[redacted]"),
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|xox[abprs]-|sk-|sk_live_|sk_test_|rk_live_|pk_live_)[A-Za-z0-9_-]{8,}"), "[redacted]"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "[redacted key]"),

@@ -4,6 +4,7 @@ Full jitter (a uniform draw between zero and the ceiling) spreads a crowd of sim
 are laid out in the AWS Architecture Blog, "Exponential Backoff And Jitter".
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,10 +39,10 @@ class RetryPolicy:
     def ceiling_seconds(self, attempt: int) -> float:
         """The longest wait after this attempt (1 is the first)."""
         exponent = max(attempt - 1, 0)
-        # Beyond this exponent the power has passed any cap, and a float would overflow long before 32,767 attempts.
-        if self.factor > 1 and exponent > 1_000:
+        # Compared as logarithms: the power itself overflows a float long before the last possible attempt.
+        if exponent * math.log(self.factor) >= math.log(self.cap_seconds / self.base_seconds):
             return self.cap_seconds
-        return float(min(self.base_seconds * self.factor**exponent, self.cap_seconds))
+        return min(self.base_seconds * self.factor**exponent, self.cap_seconds)
 
     def delay_seconds(self, attempt: int, *, random: float, at_least_seconds: float | None = None) -> float:
         """The wait after this attempt. ``random`` is uniform in [0, 1); a server's Retry-After is ``at_least_seconds``."""

@@ -39,8 +39,11 @@ TRANSIENT_ERRORS: tuple[type[BaseException], ...] = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.ObjectInUseError,
+    asyncpg.UndefinedTableError,
+    asyncpg.InvalidSchemaNameError,
 )
-"""What passes by itself: the network, a restart, a failover (a demoted primary is read-only), a lock, a full server."""
+"""What passes by itself: the network, a restart, a failover (a demoted primary is read-only), a lock, a full server, a
+schema that is about to be migrated."""
 
 
 class Executor(Protocol):
@@ -228,6 +231,8 @@ def unavailable_because(error: BaseException) -> str:
             return "somebody else holds a lock on this for too long"
         case asyncpg.TooManyConnectionsError() | asyncpg.InsufficientResourcesError():
             return "the database is out of resources"
+        case asyncpg.UndefinedTableError() | asyncpg.InvalidSchemaNameError():
+            return "the schema is not there (yet): `tenure migrate` makes it"
         case TimeoutError() | asyncpg.QueryCanceledError():
             return "the database did not answer in time"
         case _:
