@@ -1,0 +1,111 @@
+"""Keeping leases."""
+
+from datetime import timedelta
+
+from tenure.errors import LeaseLost, NotFound
+from tenure.jobs.ids import new_job_id
+from tenure.store.cancel import cancel
+from tenure.store.database import Database
+from tenure.store.heartbeat import Heartbeat, HeartbeatAnswer, heartbeat
+from tests.factories import age, claimed, history, many_queued, outcome, read, running, settled
+
+
+async def beat(database: Database, *beats: Heartbeat) -> list[HeartbeatAnswer | LeaseLost | NotFound]:
+    async with database.connection() as connection:
+        return await heartbeat(connection, beats)
+
+
+async def test_a_heartbeat_renews_the_lease_and_leaves_no_event(database: Database) -> None:
+    held = await running(database, lease_seconds=60.0)
+    async with database.connection() as connection:
+        await age(connection, held.job, "lease_expires_at", timedelta(seconds=50))
+    (answer,) = await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    job = await read(database, held.job)
+    assert isinstance(answer, HeartbeatAnswer)
+    assert job.lease is not None
+    assert job.lease.expires_at == answer.lease_expires_at
+    assert job.lease.expires_at - job.lease.heartbeat_at == timedelta(seconds=60)
+    assert (job.lease.heartbeats, job.version) == (1, held.job.version)
+    assert await history(database, held.job) == ["enqueued", "leased"]
+
+
+async def test_a_hung_handler_cannot_hold_past_its_timeout_and_one_lease(database: Database) -> None:
+    held = await running(database, lease_seconds=60.0, timeout_seconds=30.0)
+    async with database.connection() as connection:
+        for column in ("lease_acquired_at", "lease_expires_at"):
+            await age(connection, held.job, column, timedelta(seconds=85))
+    (answer,) = await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    job = await read(database, held.job)
+    assert job.lease is not None
+    assert isinstance(answer, HeartbeatAnswer)
+    assert answer.lease_expires_at == job.lease.acquired_at + timedelta(seconds=90)
+
+
+async def test_progress_is_kept_until_the_next_one(database: Database) -> None:
+    held = await running(database)
+    await beat(
+        database,
+        Heartbeat(job_id=held.job.id, token=held.token, has_progress=True, fraction=0.5, message="half"),
+    )
+    await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    job = await read(database, held.job)
+    assert job.progress is not None
+    assert (job.progress.fraction, job.progress.message) == (0.5, "half")
+
+
+async def test_a_cancel_request_is_delivered_once(database: Database) -> None:
+    held = await running(database)
+    (before,) = await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    async with database.transaction() as connection:
+        await cancel(connection, held.job.id)
+    (first,) = await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    delivered = (await read(database, held.job)).cancellation
+    await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    assert isinstance(before, HeartbeatAnswer)
+    assert not before.cancel_requested
+    assert isinstance(first, HeartbeatAnswer)
+    assert first.cancel_requested
+    assert delivered is not None
+    assert delivered.delivered_at is not None
+    assert (await read(database, held.job)).cancellation == delivered
+
+
+async def test_a_stale_token_is_refused_beside_the_current_one_of_the_same_job(database: Database) -> None:
+    held = await running(database)
+    answers = await beat(
+        database,
+        Heartbeat(job_id=held.job.id, token="f" * 32),
+        Heartbeat(job_id=held.job.id, token=held.token),
+        Heartbeat(job_id=new_job_id(tenant="t", queue="q"), token=held.token),
+    )
+    assert isinstance(answers[0], LeaseLost)
+    assert answers[0].reason == "unknown"
+    assert isinstance(answers[1], HeartbeatAnswer)
+    assert isinstance(answers[2], NotFound)
+
+
+async def test_a_settled_lease_cannot_be_renewed(database: Database) -> None:
+    held = await running(database)
+    await settled(database, outcome(held))
+    (answer,) = await beat(database, Heartbeat(job_id=held.job.id, token=held.token))
+    assert isinstance(answer, LeaseLost)
+    assert answer.reason == "settled"
+    assert (await read(database, held.job)).lease is None
+
+
+async def test_heartbeats_of_many_jobs_are_hot_updates(database: Database) -> None:
+    await many_queued(database, 500)
+    held = await claimed(database, limit=500)
+    async with database.connection() as connection:
+        # The first two rounds move the rows to pages with room; what counts is the steady state.
+        for round_number in range(12):
+            if round_number == 2:
+                await connection.execute("SELECT pg_stat_force_next_flush()")
+                await connection.execute("SELECT pg_stat_reset_single_table_counters('tenure.jobs'::regclass)")
+            await heartbeat(connection, [Heartbeat(job_id=item.job.id, token=item.token) for item in held])
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        (row,) = await connection.fetch(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'tenure.jobs'::regclass"
+        )
+    assert row["n_tup_upd"] == 5_000
+    assert row["n_tup_hot_upd"] >= 0.9 * row["n_tup_upd"]
