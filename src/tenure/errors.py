@@ -7,6 +7,7 @@
     ├── Forbidden               403  a scope is missing
     ├── NotFound                404  no such job, artifact, route (or not yours)
     ├── MethodNotAllowed        405
+    ├── RequestTimeout          408  the body did not arrive in time
     ├── Conflict                409  the state does not allow it
     │   ├── NotCancelable            finished before any request
     │   ├── NotRetryable             neither dead nor failed
@@ -62,6 +63,7 @@ __all__ = [
     "Overloaded",
     "PermanentError",
     "PoisonError",
+    "RequestTimeout",
     "RetryLater",
     "SchemaMismatch",
     "TenureError",
@@ -113,6 +115,10 @@ class MethodNotAllowed(TenureError):
     def __init__(self, detail: str, *, allow: str) -> None:
         super().__init__(detail)
         self.allow = allow
+
+
+class RequestTimeout(TenureError):
+    code, status, title = "request-timeout", 408, "The request took too long to arrive"
 
 
 class Conflict(TenureError):
