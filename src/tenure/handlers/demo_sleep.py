@@ -1,4 +1,4 @@
-"""`demo.sleep`: takes a while, then succeeds or fails as told. For trying out leases, retries, cancels and dashboards."""
+"""`demo.sleep`: takes a while, then succeeds or fails as told: for trying out leases, retries and cancels."""
 
 import asyncio
 from typing import Literal
