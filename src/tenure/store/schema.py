@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 _LOCK_KEY = 7_305_801_947_716_001
 """Any number will do that no other program picks; only migrations take it, and nothing else rests on it."""
 
-_LOCK_WAIT_SECONDS = 60.0
+LOCK_WAIT_SECONDS = 60.0
+"""No migration of ours runs that long; one that seems to has hung."""
+
 _DDL_LOCK_TIMEOUT = "3s"
 """A migration that waits for a table makes everyone behind it wait, too: give up soon and try again."""
 _DDL_TRIES = 10
@@ -87,7 +89,7 @@ async def check(database: Database) -> None:
     )
 
 
-async def migrate(settings: DatabaseSettings) -> tuple[str | None, str]:
+async def migrate(settings: DatabaseSettings, *, lock_wait_seconds: float = LOCK_WAIT_SECONDS) -> tuple[str | None, str]:
     """Brings the schema to this version's revision; safe when many processes do it at once. Returns (before, after).
 
     Raises ConfigurationError when the lock is held for too long or a table is in use, SchemaMismatch for a newer schema,
@@ -95,7 +97,7 @@ async def migrate(settings: DatabaseSettings) -> tuple[str | None, str]:
     """
     checked_schema(settings.schema_name)
     async with translated_errors():
-        before = await _upgrade(settings)
+        before = await _upgrade(settings, lock_wait_seconds)
     async with await Database.open(settings, application_name="tenure migrate") as database:
         await ensure_partitions(database)
     return before, head_revision()
@@ -111,7 +113,7 @@ async def ensure_partitions(database: Database) -> int:
     return len(missing)
 
 
-async def _upgrade(settings: DatabaseSettings) -> str | None:
+async def _upgrade(settings: DatabaseSettings, lock_wait_seconds: float) -> str | None:
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: connect(settings, "tenure migrate"), poolclass=NullPool
     )
@@ -137,10 +139,10 @@ async def _upgrade(settings: DatabaseSettings) -> str | None:
             if not told:
                 told = True
                 logger.info("waiting for the migration that %s runs", await _holder(settings))
-            if time.monotonic() - started > _LOCK_WAIT_SECONDS:
+            if time.monotonic() - started > lock_wait_seconds:
                 raise ConfigurationError(
                     f"cannot migrate: {await _holder(settings)} has held the migration lock for over "
-                    f"{_LOCK_WAIT_SECONDS:.0f} s; wait for it or end it, then run `tenure migrate` again"
+                    f"{lock_wait_seconds:.0f} s; wait for it or end it, then run `tenure migrate` again"
                 )
             await asyncio.sleep(0.1)
     finally:
