@@ -64,7 +64,11 @@ class DatabaseSettings(_Group):
         30.0, gt=0, le=3_600, alias="DATABASE_COMMAND_TIMEOUT_SECONDS", description="longest wait for one statement"
     )
     lock_timeout_seconds: float = Field(
-        3.0, gt=0, le=60, alias="DATABASE_LOCK_TIMEOUT_SECONDS", description="longest wait for a row somebody else locks"
+        3.0,
+        gt=0,
+        le=60,
+        alias="DATABASE_LOCK_TIMEOUT_SECONDS",
+        description="longest wait for a row somebody else locks",
     )
     statement_cache_size: int = Field(
         200, ge=0, le=10_000, alias="DATABASE_STATEMENT_CACHE_SIZE", description="0 behind PgBouncer older than 1.21"
@@ -152,7 +156,9 @@ class MaintenanceSettings(_Group):
     """What keeps the tables in order."""
 
     enabled: bool = Field(True, alias="MAINTENANCE", description="whether this process takes part")
-    reap_seconds: float = Field(1.0, gt=0, le=60, alias="REAP_SECONDS", description="how often expired leases are ended")
+    reap_seconds: float = Field(
+        1.0, gt=0, le=60, alias="REAP_SECONDS", description="how often expired leases are ended"
+    )
     prune_seconds: float = Field(60.0, gt=0, le=86_400, alias="PRUNE_SECONDS", description="how often old jobs go")
     keep_succeeded_seconds: float = Field(
         7 * DAY_SECONDS, ge=0, alias="KEEP_SUCCEEDED_SECONDS", description="how long succeeded jobs are kept"
@@ -187,7 +193,9 @@ class ReportSettings(_Group):
         None, alias="REPORTS", description="TOML file of reports and the sources they read"
     )
     artifact_store: str = Field(
-        "", alias="ARTIFACT_STORE", description="directory or s3://bucket/prefix; none: artifacts/ in the data directory"
+        "",
+        alias="ARTIFACT_STORE",
+        description="directory or s3://bucket/prefix; none: artifacts/ in the data directory",
     )
     s3_endpoint: str = Field("", alias="S3_ENDPOINT", description="S3-compatible endpoint, where it is not AWS itself")
     s3_region: str = Field("us-east-1", alias="S3_REGION", description="S3 region")
@@ -274,7 +282,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     problems: list[str] = []
     groups: dict[str, Any] = {}
     for name, group in GROUPS.items():
-        aliases = {field.alias for field in group.model_fields.values()}
+        aliases = {one.alias for one in group.model_fields.values()}
         try:
             groups[name] = group.model_validate({key: value for key, value in values.items() if key in aliases})
         except ValidationError as error:
@@ -292,7 +300,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
     Not an error: Kubernetes puts variables of this form into every container beside a service called "tenure".
     """
-    known = [PREFIX + str(field.alias) for _, field in fields()]
+    known = [PREFIX + str(one.alias) for _, one in fields()]
     sentences = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in known or name in READ_ELSEWHERE:
@@ -305,8 +313,8 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 def fields() -> Iterator[tuple[str, FieldInfo]]:
     """Every setting in order: its group's name and the field."""
     for name, group in GROUPS.items():
-        for field in group.model_fields.values():
-            yield name, field
+        for one in group.model_fields.values():
+            yield name, one
 
 
 def _shown(name: str, value: Any) -> str:

@@ -185,7 +185,12 @@ def test_every_decision_is_a_row_of_the_table() -> None:
     allowed = {(t.event, source, target) for t in TRANSITIONS for source in t.sources for target in t.targets}
     queued = replace(RUNNING, state=State.QUEUED)
     decided = [
-        *[(job, fail(job, kind)) for job in (RUNNING, CANCELING) for kind in ErrorKind if kind is not ErrorKind.CANCELED],
+        *[
+            (job, fail(job, kind))
+            for job in (RUNNING, CANCELING)
+            for kind in ErrorKind
+            if kind is not ErrorKind.CANCELED
+        ],
         *[(job, decide_expiry(job, now=NOW)) for job in (RUNNING, CANCELING, replace(RUNNING, attempts=3))],
         (RUNNING, decide_release(RUNNING, now=NOW)),
         (RUNNING, decide_release(RUNNING, now=NOW, delay_seconds=1)),

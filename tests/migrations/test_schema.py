@@ -55,7 +55,7 @@ def _differences(connection: Connection) -> list[Any]:
         connection,
         opts={"include_object": ours, "compare_type": True, "compare_server_default": True},
     )
-    return compare_metadata(context, metadata)
+    return list(compare_metadata(context, metadata))
 
 
 def _details(connection: Connection) -> dict[str, Any]:
@@ -64,7 +64,11 @@ def _details(connection: Connection) -> dict[str, Any]:
         table: {
             "checks": {check["name"] for check in found.get_check_constraints(table)},
             "indexes": {
-                (index["name"], tuple(index["column_names"]), index.get("dialect_options", {}).get("postgresql_where") is not None)
+                (
+                    index["name"],
+                    tuple(index["column_names"]),
+                    index.get("dialect_options", {}).get("postgresql_where") is not None,
+                )
                 for index in found.get_indexes(table)
             },
             "comments": {column["name"]: column["comment"] for column in found.get_columns(table)},

@@ -18,7 +18,11 @@ async def cancel_now(database: Database, job_id: object, **fields: object) -> Re
 async def test_a_queued_job_is_prevented_and_never_starts(database: Database) -> None:
     job = await queued(database)
     receipt = await cancel_now(database, job.id, reason="not needed", requested_by="me", version=1)
-    assert (receipt.cancellation.outcome, receipt.state, receipt.version) == (CancelOutcome.PREVENTED, State.CANCELED, 2)
+    assert (receipt.cancellation.outcome, receipt.state, receipt.version) == (
+        CancelOutcome.PREVENTED,
+        State.CANCELED,
+        2,
+    )
     assert (receipt.cancellation.reason, receipt.cancellation.requested_by) == ("not needed", "me")
     assert await claimed(database) == []
     assert await history(database, job) == ["enqueued", "canceled"]

@@ -26,7 +26,9 @@ async def test_the_token_is_stored_nowhere(database: Database) -> None:
     (held,) = await claimed(database)
     async with database.connection() as connection:
         for table, key in (("jobs", "id"), ("events", "job_id")):
-            (row,) = await connection.fetch(f"SELECT string_agg(t::text, ' ') AS text FROM tenure.{table} t WHERE {key} = $1", job.id)
+            (row,) = await connection.fetch(
+                f"SELECT string_agg(t::text, ' ') AS text FROM tenure.{table} t WHERE {key} = $1", job.id
+            )
             assert held.token not in row["text"]
             assert bytes.fromhex(held.token).hex() not in row["text"]
 
@@ -100,7 +102,10 @@ async def test_the_lease_length_is_the_claims_then_the_jobs_then_the_kinds_then_
     async def length(*, job: float | None = None, kind: float | None = None, asked: float | None = None) -> float:
         await queued(database, kind="a", lease_seconds=job)
         (held,) = await claimed(
-            database, kinds=[KindSelector(kind="a", lease_seconds=kind)], lease_seconds=asked, default_lease_seconds=30.0
+            database,
+            kinds=[KindSelector(kind="a", lease_seconds=kind)],
+            lease_seconds=asked,
+            default_lease_seconds=30.0,
         )
         assert held.job.lease is not None
         return (held.job.lease.expires_at - held.job.lease.acquired_at).total_seconds()

@@ -57,12 +57,17 @@ async def test_batches_are_bounded_and_artifacts_are_named(database: Database) -
     async with database.transaction() as connection:
         for job in jobs:
             await connection.execute(
-                "UPDATE tenure.jobs SET state = 'succeeded', finished_at = now() - interval '8 days' WHERE id = $1", job.id
+                "UPDATE tenure.jobs SET state = 'succeeded', finished_at = now() - interval '8 days' WHERE id = $1",
+                job.id,
             )
             await register(
                 connection,
                 job.id,
-                [Artifact(name="a.csv", location=f"{job.id}/2/a.csv", bytes=1, rows=1, sha256="0", content_type="text/csv")],
+                [
+                    Artifact(
+                        name="a.csv", location=f"{job.id}/2/a.csv", bytes=1, rows=1, sha256="0", content_type="text/csv"
+                    )
+                ],
             )
     (first,) = await prune_now(database, limit=3)
     (second,) = await prune_now(database, limit=3)
@@ -103,9 +108,7 @@ async def test_dropping_a_day_keeps_the_events_of_jobs_that_are_kept(database: D
     kept = await queued(database)
     async with database.transaction() as connection:
         await create_partition(connection, day)
-        await connection.execute(
-            "UPDATE tenure.jobs SET created_at = '2020-05-06 10:00+00' WHERE id = $1", kept.id
-        )
+        await connection.execute("UPDATE tenure.jobs SET created_at = '2020-05-06 10:00+00' WHERE id = $1", kept.id)
         await connection.execute("UPDATE tenure.events SET at = '2020-05-06 10:00+00' WHERE job_id = $1", kept.id)
         await connection.execute(
             "INSERT INTO tenure.events (part, job_id, version, at, type, state, attempt)"

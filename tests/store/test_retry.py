@@ -61,7 +61,7 @@ async def test_a_stale_version_and_a_foreign_job_change_nothing(database: Databa
     for fields, error in (({"version": 1}, VersionMismatch), ({"tenant": "t2"}, NotFound)):
         with pytest.raises(error):
             async with database.transaction() as connection:
-                await retry(connection, job.id, **fields)  # type: ignore[arg-type]
+                await retry(connection, job.id, **fields)
     assert await read(database, job) == job
 
 

@@ -124,10 +124,9 @@ async def test_a_token_belongs_to_one_attempt_of_one_job(database: Database) -> 
         if token != second.token:
             assert (await refused(database, outcome(Held(job=second.job, token=token)))).reason == "unknown"
     assert (await refused(database, outcome(first))).reason == "superseded"
+    nowhere = new_job_id(tenant="t", queue="q")
+    missing = Outcome(job_id=nowhere, token=second.token, kind=OutcomeKind.COMPLETE, result="1")
     with pytest.raises(NotFound):
-        missing = Outcome(
-            job_id=new_job_id(tenant="t", queue="q"), token=second.token, kind=OutcomeKind.COMPLETE, result="1"
-        )
         await settled(database, missing)
 
 
@@ -136,9 +135,7 @@ async def test_one_bad_report_among_a_hundred_spoils_nothing_else(database: Data
     held = await claimed(database, limit=100)
     reports = [outcome(item) for item in held]
     for position in (3, 50, 99):
-        reports[position] = Outcome(
-            job_id=held[position].job.id, token="0" * 32, kind=OutcomeKind.COMPLETE, result="1"
-        )
+        reports[position] = Outcome(job_id=held[position].job.id, token="0" * 32, kind=OutcomeKind.COMPLETE, result="1")
     reports[10] = Outcome(job_id=new_job_id(tenant="t", queue="q"), token="0" * 32, kind=OutcomeKind.COMPLETE)
     reports[20] = failure(held[20], ErrorKind.CANCELED)
     async with database.transaction() as connection:
@@ -187,9 +184,7 @@ async def test_two_thousand_retries_do_not_come_back_together(database: Database
     held = await claimed(database, limit=2_000)
     ticks = iter([(n * 7919 % 2_000) / 2_000 for n in range(2_000)])
     async with database.transaction() as connection:
-        await settle(
-            connection, [failure(item) for item in held], policy_of=policy_of, random=lambda: next(ticks)
-        )
+        await settle(connection, [failure(item) for item in held], policy_of=policy_of, random=lambda: next(ticks))
         (row,) = await connection.fetch(
             "SELECT max(n) AS most FROM (SELECT count(*) AS n FROM tenure.jobs"
             " GROUP BY floor(extract(epoch FROM available_at) * 10)) AS buckets"

@@ -93,7 +93,8 @@ ATTEMPTS: dict[EventType, dict[State, Attempt]] = {
     EventType.LEASED: dict.fromkeys(State, _lease),
     EventType.SUCCEEDED: dict.fromkeys(State, _reporting(OutcomeKind.COMPLETE)),
     EventType.RETRY_SCHEDULED: dict.fromkeys(State, _reporting(OutcomeKind.FAIL, ErrorKind.TRANSIENT)),
-    EventType.FAILED: dict.fromkeys(State, _reporting(OutcomeKind.FAIL, ErrorKind.PERMANENT)) | {State.QUEUED: _deadline},
+    EventType.FAILED: dict.fromkeys(State, _reporting(OutcomeKind.FAIL, ErrorKind.PERMANENT))
+    | {State.QUEUED: _deadline},
     EventType.DEAD: dict.fromkeys(State, _reporting(OutcomeKind.FAIL, ErrorKind.POISON)),
     EventType.CANCELED: dict.fromkeys(set(State) - {State.RUNNING, State.CANCELED}, _cancel),
     EventType.CANCEL_REQUESTED: dict.fromkeys(set(State) - {State.QUEUED, State.CANCELED}, _cancel),

@@ -261,7 +261,9 @@ def decide_retry(
         )
     available_at = now + timedelta(seconds=delay_seconds or 0.0)
     if deadline is not None and available_at >= deadline:
-        raise InvalidInput.of("/delay_seconds", f"the job's deadline ({deadline.isoformat()}) would pass before it is over")
+        raise InvalidInput.of(
+            "/delay_seconds", f"the job's deadline ({deadline.isoformat()}) would pass before it is over"
+        )
     return Decision(
         event=EventType.MANUAL_RETRY,
         state=State.QUEUED,

@@ -10,7 +10,10 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     # scheme://user:password@host, and scheme://:password@host
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,30}://[^\s/:@]{0,256}):[^\s/@]{1,1024}@"), r"\1:[redacted]@"),
     # Authorization headers in any spelling, then bare bearer tokens
-    (re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?(?:basic|bearer|digest|token)?\s*)[^\s'\",;]{4,}"), r"\1[redacted]"),
+    (
+        re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?(?:basic|bearer|digest|token)?\s*)[^\s'\",;]{4,}"),
+        r"\1[redacted]",
+    ),
     (re.compile(r"(?i)\b(bearer\s+)[a-z0-9._~+/=-]{6,}"), r"\1[redacted]"),
     # key=value and "key": "value" where the name says that it is secret
     (
@@ -24,8 +27,16 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     # well-known shapes: JWT, AWS, GitHub, Slack, Stripe and the likes of sk-…
     (re.compile(r"\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"), "[redacted]"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[redacted]"),
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|xox[abprs]-|sk-|sk_live_|sk_test_|rk_live_|pk_live_)[A-Za-z0-9_-]{8,}"), "[redacted]"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "[redacted key]"),
+    (
+        re.compile(
+            r"\b(?:gh[pousr]_|github_pat_|xox[abprs]-|sk-|sk_live_|sk_test_|rk_live_|pk_live_)[A-Za-z0-9_-]{8,}"
+        ),
+        "[redacted]",
+    ),
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL),
+        "[redacted key]",
+    ),
     (re.compile(r"(?i)\b[a-z0-9._%+-]{1,64}@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})+\b"), "[redacted e-mail]"),
 )
 

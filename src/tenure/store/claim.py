@@ -9,9 +9,9 @@ range, in order. So the statement
 3. takes that many from each lane with SKIP LOCKED: no row is locked that is not claimed, and no claimer waits for another;
 4. writes the leases and the `leased` events.
 
-The rows to update come as one array, and without repeating their state (they are locked, so it holds): so every plan looks
-them up by key, also one that was made while the table was small. They come from a materialized CTE: under ``IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED)`` PostgreSQL may run
-the subquery again and lock more than n.
+The rows to update come as one array, and without repeating their state (they are locked, so it holds): so every plan
+looks them up by key, also one that was made while the table was small. They come from a materialized CTE: under
+``IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED)`` PostgreSQL may run the subquery again and lock more than n.
 """
 
 from collections.abc import Sequence

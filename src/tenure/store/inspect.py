@@ -60,9 +60,7 @@ class Mark:
     heartbeats: int
 
 
-async def get(
-    connection: Connection, job_id: UUID, *, tenant: str = DEFAULT_TENANT, body: bool = True
-) -> Job | None:
+async def get(connection: Connection, job_id: UUID, *, tenant: str = DEFAULT_TENANT, body: bool = True) -> Job | None:
     """The job, or None."""
     statement = _GET if body else _GET_WITHOUT_BODY
     row = await connection.fetchrow(statement, part_of(job_id, connection.parts), job_id, tenant)
@@ -110,7 +108,7 @@ async def list_jobs(
     for part in range(connection.parts):
         conditions, arguments = _conditions(wanted, part, tenant, before)
         statement = (
-            f"SELECT {select} FROM tenure.jobs AS j WHERE {' AND '.join(conditions)}"  # noqa: S608 - no input in it
+            f"SELECT {select} FROM tenure.jobs AS j WHERE {' AND '.join(conditions)}"
             f" ORDER BY j.id DESC LIMIT {int(limit)}"
         )
         jobs += [job_from(row) for row in await connection.fetch(statement, *arguments)]

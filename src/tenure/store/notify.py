@@ -7,6 +7,7 @@ commits of the whole server wait for.
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -101,14 +102,21 @@ class Listener:
                     self.healthy = True
                     # Anything may have happened while nobody listened.
                     self.deliver(WORK, "*")
-                    while not raw.is_closed():
-                        await asyncio.sleep(_ALIVE_CHECK_SECONDS)
+                    cut = asyncio.Event()
+                    raw.add_termination_listener(functools.partial(_set, cut))
+                    while not cut.is_set():
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(cut.wait(), _ALIVE_CHECK_SECONDS)
+                            break
+                        # A connection whose other end silently went away is found out only by asking.
                         await raw.fetchval("SELECT 1")
             except TRANSIENT_ERRORS as error:
                 if self.healthy:
                     logger.warning("lost the connection that listens for wake-ups, polling meanwhile: %s", error)
             except Exception:
                 logger.exception("the listener for wake-ups failed, polling meanwhile")
+            else:
+                logger.warning("the connection that listens for wake-ups was closed, polling meanwhile")
             finally:
                 self.healthy = False
             await asyncio.sleep(_RECONNECT_SECONDS)
@@ -122,10 +130,14 @@ class Listener:
         finally:
             await close_quietly(raw)
 
-    def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         for line in str(payload).split("\n"):
             topic, _, subject = line.partition(":")
             self.deliver(topic, subject)
+
+
+def _set(event: asyncio.Event, _connection: Any) -> None:
+    event.set()
 
 
 def channel_of(schema: str) -> str:

@@ -51,7 +51,7 @@ async def create_partition(connection: Connection, day: date) -> None:
         return
     await connection.execute(f"CREATE TABLE tenure.{name} (LIKE tenure.events INCLUDING ALL)")
     await connection.execute(
-        f"WITH taken AS (DELETE FROM tenure.events_default WHERE at >= '{start}' AND at < '{end}' RETURNING *)"  # noqa: S608
+        f"WITH taken AS (DELETE FROM tenure.events_default WHERE at >= '{start}' AND at < '{end}' RETURNING *)"
         f" INSERT INTO tenure.{name} SELECT * FROM taken"
     )
     await connection.execute(
@@ -71,7 +71,7 @@ async def drop_partition(connection: Connection, day: date) -> int:
     name = _PREFIX + f"{day:%Y%m%d}"
     await connection.execute(f"ALTER TABLE tenure.events DETACH PARTITION tenure.{name}")
     rows: Sequence[object] = await connection.fetch(
-        f"INSERT INTO tenure.events_default SELECT e.* FROM tenure.{name} AS e"  # noqa: S608 - a date of ours
+        f"INSERT INTO tenure.events_default SELECT e.* FROM tenure.{name} AS e"
         " WHERE EXISTS (SELECT FROM tenure.jobs AS j WHERE j.part = e.part AND j.id = e.job_id) RETURNING 1"
     )
     await connection.execute(f"DROP TABLE tenure.{name}")

@@ -89,7 +89,9 @@ async def check(database: Database) -> None:
     )
 
 
-async def migrate(settings: DatabaseSettings, *, lock_wait_seconds: float = LOCK_WAIT_SECONDS) -> tuple[str | None, str]:
+async def migrate(
+    settings: DatabaseSettings, *, lock_wait_seconds: float = LOCK_WAIT_SECONDS
+) -> tuple[str | None, str]:
     """Brings the schema to this version's revision; safe when many processes do it at once. Returns (before, after).
 
     Raises ConfigurationError when the lock is held for too long or a table is in use, SchemaMismatch for a newer schema,
@@ -156,7 +158,7 @@ def _run_migrations(connection: SyncConnection, schema: str) -> str | None:
     ).scalar()
     before: str | None = None
     if exists:
-        before = connection.exec_driver_sql(f'SELECT version_num FROM "{schema}".alembic_version').scalar()  # noqa: S608
+        before = connection.exec_driver_sql(f'SELECT version_num FROM "{schema}".alembic_version').scalar()
     if before is not None and before not in known_revisions():
         raise SchemaMismatch(
             f"schema {schema!r} is at {before}, which this version does not know: a newer Tenure made it"
@@ -206,5 +208,3 @@ def _migrations_directory() -> Path:
     package = Path(__file__).parents[1]
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parents[1] / "migrations"
-
-
