@@ -1,13 +1,13 @@
 """Calls that must not be left half way: a cancellation waits for the end of the one that is under way."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
+async def to_its_end(call: Awaitable[T]) -> T:
     """Awaits the call to its end even when this task is canceled meanwhile; the cancellation is raised after it.
 
     A thread cannot be interrupted, and an upload that is cut while it begins cannot be aborted any more: only when the

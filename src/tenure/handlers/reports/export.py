@@ -8,6 +8,7 @@ nobody can see, which is removed here where that is safe, else by the sweeper.
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -115,34 +116,33 @@ async def write_rows(
 
     Memory is bounded by a few batches. On any error nothing is left under the key.
     """
+    loop = asyncio.get_running_loop()
     digest = hashlib.sha256()
     size = done = 0
+    count = _FIRST_ROWS
 
     def encode(batch: list[Row]) -> bytes:
-        data = encoder.encode(batch)
+        # Nothing fetched: that is the end.
+        data = encoder.encode(batch) if batch else encoder.finish()
         digest.update(data)
         return data
 
-    def finish() -> bytes:
-        data = encoder.finish()
-        digest.update(data)
-        return data
-
-    count = _FIRST_ROWS
-    async with artifacts.writer(key) as writer:
-        while batch := list(await rows.fetch(count)):
-            # In a thread: heartbeats share this event loop.
-            data = await to_its_end(asyncio.to_thread(encode, batch))
-            if data:
-                await writer.write(data)
-            size += len(data)
-            done += len(batch)
-            await after_batch(done)
-            count = next_count(len(batch), encoder.weight)
-        data = await to_its_end(asyncio.to_thread(finish))
-        await writer.write(data)
-        await after_batch(done)
-    return Written(bytes=size + len(data), rows=done, sha256=digest.hexdigest())
+    # One thread for the whole file, apart from the event loop, which has heartbeats to send: allocators keep memory for
+    # every thread that ever asked for some.
+    with ThreadPoolExecutor(1, thread_name_prefix="tenure-export") as thread:
+        async with artifacts.writer(key) as writer:
+            while True:
+                batch = list(await rows.fetch(count))
+                data = await to_its_end(loop.run_in_executor(thread, encode, batch))
+                if data:
+                    await writer.write(data)
+                size += len(data)
+                done += len(batch)
+                await after_batch(done)
+                if not batch:
+                    break
+                count = next_count(len(batch), encoder.weight)
+    return Written(bytes=size, rows=done, sha256=digest.hexdigest())
 
 
 def next_count(rows: int, weight: int) -> int:

@@ -75,6 +75,9 @@ class ParquetEncoder:
             table = pa.Table.from_batches(self._gathered, self._schema)
             self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
             self._writer.write_table(table, row_group_size=table.num_rows)
+            del table
+            # Else the allocator keeps what every group so far needed: twice as much as the writing itself.
+            pa.default_memory_pool().release_unused()
 
     def _array(self, index: int, column: Column, values: Sequence[Any]) -> pa.Array:
         as_json = self._arrays[index]
