@@ -47,7 +47,8 @@ class LocalArtifactStore:
             await to_its_end(asyncio.to_thread(file.close))
             if not whole:
                 # The final name, too: a cancellation may have come while the rename was already under way.
-                await to_its_end(asyncio.to_thread(_remove, [partial, final], self.root))
+                with suppress(OSError):  # the sweeper tries again; what led here is worth more
+                    await to_its_end(asyncio.to_thread(_remove, [partial, final], self.root))
 
     async def stat(self, key: str) -> ObjectInfo | None:
         if parse_key(key) is None:
@@ -172,7 +173,8 @@ def _flush_directory(path: Path) -> None:
 
 def _remove(paths: list[Path], root: Path) -> None:
     for path in paths:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
         for directory in (path.parent, path.parent.parent):
             with suppress(OSError):  # not empty, or gone: somebody else's files, or nothing to do
                 if directory != root:

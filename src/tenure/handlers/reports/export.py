@@ -17,7 +17,7 @@ from pydantic import ValidationInfo, field_validator
 
 from tenure.artifacts import ArtifactStore, artifact_key
 from tenure.artifacts.completing import to_its_end
-from tenure.errors import JobCanceled, LeaseLost, RetryLater, Unavailable
+from tenure.errors import CompletionUnavailable, DatabaseUnavailable, LeaseLost, RetryLater, Unavailable
 from tenure.handlers.reports.catalog import ReportCatalog
 from tenure.handlers.reports.formats import FORMATS, Encoder
 from tenure.handlers.reports.request import (
@@ -39,6 +39,9 @@ _FIRST_ROWS = 250
 _MOST_ROWS = 5_000
 _BATCH_BYTES = 2 << 20
 """Batches grow towards this size and shrink when rows turn out wide: what bounds memory is bytes, not rows."""
+
+_NOTHING_WAS_WRITTEN = (LeaseLost, DatabaseUnavailable, CompletionUnavailable)
+"""What `context.completion` raises only when it is certain that its transaction did not commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +163,15 @@ async def _publish(context: JobContext, artifacts: ArtifactStore, key: str, expo
         sha256=exported.sha256,
         content_type=exported.content_type,
     )
+    may_be_committed = False
     try:
         context.raise_if_canceled()
         async with context.completion(ExportResult(artifacts=[exported]), artifacts=[artifact]):
-            pass
-    except (JobCanceled, LeaseLost):
-        # Only here is it certain that nothing was committed. After any other error (a connection cut at COMMIT) the
-        # file may be registered: the sweeper asks the database before it takes it away.
-        with suppress(Unavailable):
-            await artifacts.delete([key])
+            may_be_committed = True
+    except BaseException as error:
+        # Where it is not certain that nothing was committed, the file stays: it may be registered, and the sweeper asks
+        # the database before it takes a file away.
+        if not may_be_committed or isinstance(error, _NOTHING_WAS_WRITTEN):
+            with suppress(Unavailable):
+                await artifacts.delete([key])
         raise
