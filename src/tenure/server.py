@@ -67,7 +67,7 @@ class Service:
         api: bool = True,
     ) -> None:
         self.settings = settings
-        self.lifecycle = ServiceLifecycle(self._readiness)
+        self.lifecycle = ServiceLifecycle(why_not_ready=self._readiness)
         self._extra_registry = registry
         self._with_workers = workers
         self._with_api = api
