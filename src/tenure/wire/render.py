@@ -27,7 +27,7 @@ def json_text(text: str | None) -> Any:
 def job(job: Job, *, payload: bool = True, result: bool = True) -> dict[str, Any]:
     """The members of a job, in the contract's order."""
     shown: dict[str, Any] = {
-        "id": job.id,
+        "id": str(job.id),
         "kind": job.kind,
         "queue": job.queue,
         "state": job.state,

@@ -1,0 +1,84 @@
+"""What holds for every request and every answer, whoever handles it: its id, its path, and that nothing leaks."""
+
+import logging
+import re
+import secrets
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tenure.api.answers import problem_answer
+from tenure.errors import InternalError, Malformed, TenureError
+
+logger = logging.getLogger(__name__)
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}\Z")
+
+
+class Edge:
+    """Pure ASGI: gives each request its id (the caller's, if sane), refuses what is not UTF-8, turns what nobody caught
+    into a 500 that says nothing of the inside, and adds the headers of every answer.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                _add_headers(message, request_id)
+            await send(message)
+
+        try:
+            check_text(scope)
+            await self._app(scope, receive, send_with_headers)
+        except TenureError as error:
+            if started:
+                raise
+            await problem_answer(error, scope)(scope, receive, send_with_headers)
+        except Exception:
+            logger.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
+            if started:
+                raise  # the server cuts the connection: half an answer must not look whole
+            fault = InternalError("this is a fault of the service; its log has the request id")
+            await problem_answer(fault, scope)(scope, receive, send_with_headers)
+
+
+def check_text(scope: Scope) -> None:
+    """Raises Malformed for a path or a query that is not UTF-8, or holds NUL."""
+    for name, raw in (("path", scope.get("raw_path") or b""), ("query", scope["query_string"])):
+        if b"%" not in raw and raw.isascii():
+            continue
+        decoded = unquote_to_bytes(raw.partition(b"?")[0] if name == "path" else raw)
+        if b"\x00" in decoded:
+            raise Malformed(f"the {name} contains NUL")
+        try:
+            decoded.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Malformed(f"the {name} is not UTF-8") from None
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _SANE_ID.match(value):
+            return str(value, "ascii")
+    return secrets.token_hex(12)
+
+
+def _add_headers(message: Message, request_id: str) -> None:
+    headers: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+    present = {name.lower() for name, _ in headers}
+    headers.append((b"x-request-id", request_id.encode()))
+    headers.append((b"x-content-type-options", b"nosniff"))
+    if b"cache-control" not in present:
+        headers.append((b"cache-control", b"no-store"))
+    message["headers"] = headers
