@@ -1,0 +1,61 @@
+"""Working as a guest in somebody else's transaction: asyncpg's or SQLAlchemy's connection as one of ours."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import asyncpg.pool
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from tenure.errors import ConfigurationError
+from tenure.store.database import Connection, Executor, Record, checked_schema
+from tenure.store.notify import WORK, channel_of
+
+GuestOf = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy | AsyncConnection | AsyncSession
+"""What a caller may hand in: the connection (or session) that its transaction is open on."""
+
+
+class _SqlAlchemyExecutor:
+    """Runs a statement in SQLAlchemy's transaction, beginning it if nothing has yet."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def fetch(self, query: str, *args: Any) -> Sequence[Record]:
+        result = await self._connection.exec_driver_sql(query, args)
+        return result.mappings().all() if result.returns_rows else []
+
+
+async def guest(connection: Any, schema: str) -> Connection:
+    """The caller's connection as one of ours. Raises ConfigurationError for anything else than GuestOf."""
+    return Connection(executor=await _executor(connection), schema=checked_schema(schema))
+
+
+async def wake(connection: Any, schema: str, queue: str) -> None:
+    """Tells idle workers at once. Call it after the commit; a transaction still open delays it until its commit."""
+    statement, arguments = "SELECT pg_notify($1, $2)", (channel_of(schema), f"{WORK}:{queue}")
+    if isinstance(connection, AsyncConnection | AsyncSession):
+        if connection.in_transaction():
+            await (await _executor(connection)).fetch(statement, *arguments)
+        else:
+            async with connection.begin():
+                await (await _executor(connection)).fetch(statement, *arguments)
+    else:
+        await connection.execute(statement, *arguments)
+
+
+async def _executor(connection: Any) -> Executor:
+    if isinstance(connection, AsyncSession):
+        connection = await connection.connection()
+    if isinstance(connection, AsyncConnection):
+        if connection.dialect.driver != "asyncpg":
+            raise ConfigurationError(
+                f"enqueue() needs SQLAlchemy's asyncpg driver, not {connection.dialect.driver}: "
+                "create the engine with a postgresql+asyncpg:// URL"
+            )
+        return _SqlAlchemyExecutor(connection)
+    if isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+        return connection
+    raise ConfigurationError(
+        f"enqueue() takes an asyncpg connection or SQLAlchemy's AsyncConnection or AsyncSession, not {type(connection).__name__}"
+    )
