@@ -3,7 +3,6 @@
 import io
 from collections.abc import Callable, Sequence
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,8 +82,6 @@ class ParquetEncoder:
         as_json = self._arrays[index]
         if as_json is not None:
             return pa.array([None if value is None else as_json(value) for value in values], pa.string())
-        if column.kind is ValueKind.UUID:
-            return pa.array([None if value is None else UUID.__str__(value) for value in values], pa.string())
         if column.kind is ValueKind.DECIMAL and column.precision is not None:
             try:
                 return pc.cast(pa.array(values, pa.string()), _type(column))

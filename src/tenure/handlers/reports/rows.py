@@ -26,6 +26,7 @@ class ValueKind(StrEnum):
     TIMESTAMPTZ = "timestamptz"
     """A datetime in UTC."""
     UUID = "uuid"
+    """A str."""
     BYTES = "bytes"
     JSON = "json"
     """A str that is JSON text."""

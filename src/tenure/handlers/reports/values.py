@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
 
 import orjson
 
@@ -76,7 +75,6 @@ CSV_CONVERTERS: Mapping[ValueKind, Converter] = MappingProxyType(
         ValueKind.TIME: time_text,
         ValueKind.TIMESTAMP: time_text,
         ValueKind.TIMESTAMPTZ: time_text,
-        ValueKind.UUID: UUID.__str__,
         ValueKind.BYTES: bytes_text,
     }
 )

@@ -6,7 +6,7 @@ to connect as: functions that reach outside of the database are its matter, not 
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -42,7 +42,8 @@ _KINDS: Mapping[str, ValueKind] = MappingProxyType(
         "jsonb": ValueKind.JSON,
     }
 )
-_TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name", "interval"})
+_READ_AS_TEXT = ("numeric", "uuid", "interval")
 _UNREADABLE = frozenset({"record", "composite", "range", "multirange"})
 _MIN_REDACTED_CHARACTERS = 3
 """A shorter value occurs in any sentence, and taking it out would leave nothing to read."""
@@ -108,9 +109,9 @@ async def _begin(
     connection: "asyncpg.Connection[asyncpg.Record]", report: Report, parameters: Mapping[str, Any]
 ) -> _Rows:
     await connection.transaction(isolation="repeatable_read", readonly=True).start()
-    # As texts: PostgreSQL's own digits, which a Decimal would spell in its own way; and an interval's months.
-    await _read_as_text(connection, "numeric", "pg_catalog")
-    await _read_as_text(connection, "interval", "pg_catalog")
+    # As PostgreSQL writes them: a Decimal would spell its digits in its own way, and a timedelta knows no months.
+    for name in _READ_AS_TEXT:
+        await _read_as_text(connection, name, "pg_catalog")
     statement = await _prepare(connection, report.query.sql)
     columns = [_column(attribute, report.precisions) for attribute in statement.get_attributes()]
     _check_names(columns)
@@ -127,15 +128,20 @@ async def _begin(
 async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]", sql: str) -> "PreparedStatement[asyncpg.Record]":
     """Prepares the statement so that each of its columns can be read."""
     statement = await connection.prepare(sql)
+    attributes = statement.get_attributes()
+    for attribute in attributes:
+        if attribute.type.kind in _UNREADABLE or _base(attribute) in _UNREADABLE:
+            raise PermanentError(
+                f"column {attribute.name!r} is a {attribute.type.name}, which no format holds: "
+                "cast it to text or jsonb in the report's SQL"
+            )
     odd = {
         (attribute.type.name.removesuffix("[]"), attribute.type.schema)
-        for attribute in statement.get_attributes()
+        for attribute in attributes
         if _base(attribute) not in _KINDS and _base(attribute) not in _TEXTS
     }
-    for name, schema in odd - {("interval", "pg_catalog")}:
-        if name not in _UNREADABLE:
-            with suppress(ValueError):  # asyncpg's word for a type that is no scalar: refused below, by name
-                await _read_as_text(connection, name, schema)
+    for name, schema in odd:
+        await _read_as_text(connection, name, schema)
     return await connection.prepare(sql) if odd else statement
 
 
@@ -144,11 +150,6 @@ async def _read_as_text(connection: "asyncpg.Connection[asyncpg.Record]", name: 
 
 
 def _column(attribute: asyncpg.Attribute, precisions: Mapping[str, Precision]) -> Column:
-    if attribute.type.kind in _UNREADABLE or _base(attribute) in _UNREADABLE:
-        raise PermanentError(
-            f"column {attribute.name!r} is a {attribute.type.name}, which no format holds: "
-            "cast it to text or jsonb in the report's SQL"
-        )
     return Column(
         name=attribute.name,
         kind=_KINDS.get(_base(attribute), ValueKind.TEXT),
@@ -197,7 +198,7 @@ def _translated(source: Source, parameters: Mapping[str, Any]) -> Iterator[None]
         asyncpg.ClientConfigurationError,
     ) as error:
         raise PermanentError(f"source {source.name!r} refuses the connection that its settings describe") from error
-    except asyncpg.DataError as error:
+    except (asyncpg.DataError, asyncpg.SyntaxOrAccessError, asyncpg.InvalidSchemaNameError) as error:
         raise PermanentError(f"source {source.name!r}: {_said(error, source, parameters)}") from error
     except TRANSIENT_ERRORS as error:
         raise RetryLater(f"source {source.name!r} cannot be reached, or is out of resources, now") from error
