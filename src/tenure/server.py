@@ -196,6 +196,7 @@ class Service:
             self._worker = self._make_worker(database, registry, bell, listener)
             self._spawn("worker", self._worker.run())
         self._not_ready = None
+        logger.info("ready")
         tried.set()
 
     def _make_worker(self, database: Database, registry: JobRegistry, bell: Bell, listener: Listener) -> Worker:
@@ -314,7 +315,8 @@ class Service:
         """Serves until SIGTERM or SIGINT, or until something broke for good; returns the exit code."""
         with _signals() as signals:
             got = asyncio.ensure_future(signals.get())
-            await asyncio.wait({got, self._broken}, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {got, self._broken}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if self._broken.done():
                 logger.error("stopping: %s", self._broken.result())
             else:
@@ -323,7 +325,8 @@ class Service:
             stopping = asyncio.ensure_future(self.stop())
             while not stopping.done():
                 again = asyncio.ensure_future(signals.get())
-                await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
+                waited = {stopping, again}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if again.done():
                     logger.warning("second signal: ending at once")
                     self.hurry()

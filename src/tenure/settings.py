@@ -276,7 +276,8 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     Raises ConfigurationError that names every wrong variable, what it holds and what it may hold.
     """
     values: dict[str, Any] = {
-        name.removeprefix(PREFIX): value for name, value in environment.items() if name.startswith(PREFIX)
+        # An empty variable is as good as none: that is how compose files and shells pass on what is not set.
+        name.removeprefix(PREFIX): value for name, value in environment.items() if name.startswith(PREFIX) and value
     }
     values |= {name: value for name, value in overrides.items() if value is not None}
     problems: list[str] = []

@@ -57,7 +57,7 @@ async def test_a_job_that_kills_its_worker_is_dead_after_its_attempts_and_others
     service = await stage.serve("--no-workers")
     async with submitter(service.url) as caller:
         poison = await caller.enqueue("story.exit", stage.payload(), max_attempts=3, lease_seconds=1)
-        sibling = await caller.enqueue("story.quick", stage.payload(), delay_seconds=1)
+        sibling = await caller.enqueue("story.quick", stage.payload(), max_attempts=10)
         for attempt in (1, 2, 3):
             worker = stage.start("worker", WORKER_ID=f"w{attempt}")
             assert await worker.exit_code() == 137
@@ -96,6 +96,7 @@ async def test_a_second_instance_takes_nothing_from_a_live_one(stage: Stage) -> 
         third = stage.start("worker")
         quick = await caller.enqueue("story.quick", stage.payload())
         await caller.in_state(quick["id"], "succeeded")
+        await until(lambda: "ready" in third.output())
         stage.go()
         for job in made:
             assert (await caller.in_state(job["id"], "succeeded"))["attempts"] == 1

@@ -5,6 +5,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -26,7 +27,7 @@ def own_server() -> Iterator[EmbeddedPostgres]:
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 async def test_a_restart_under_load_loses_nothing_and_needs_no_restart_of_ours(
-    stage: Stage, own_server: EmbeddedPostgres, mode: str
+    stage: Stage, own_server: EmbeddedPostgres, mode: Literal["fast", "immediate"]
 ) -> None:
     stage.database_url = own_server.url()
     service = await stage.serve(WORKER_SLOTS="20", LEASE_SECONDS="20")

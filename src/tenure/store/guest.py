@@ -23,7 +23,7 @@ class _SqlAlchemyExecutor:
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Record]:
         result = await self._connection.exec_driver_sql(query, args)
-        return result.mappings().all() if result.returns_rows else []
+        return [dict(row) for row in result.mappings()] if result.returns_rows else []
 
 
 async def guest(connection: Any, schema: str) -> Connection:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tenure.errors import InvalidInput, LeaseLost
 from tenure.jobs.model import Claimed
+from tenure.jobs.redact import redact
 from tenure.store.artifacts import Artifact
 from tenure.store.settle import Outcome, OutcomeKind
 from tenure.worker.broker import Broker
@@ -183,9 +184,19 @@ class Attempt:
         if isinstance(error, asyncio.CancelledError):
             # Only ours when we cancelled: a CancelledError that the handler's own code raised is a bug like any other.
             return raised(error, stopping=self.stops.requested)
+        ended = raised(error)
         if not self.stops.requested:
-            logger.info("job %s (%s): attempt %d failed", self.job.id, self.job.kind, self.job.attempts, exc_info=error)
-        return raised(error)
+            # Redacted, as what is stored is. The traceback may quote anything, so only who asks for it gets it.
+            logger.info(
+                "job %s (%s): attempt %d failed: %s: %s",
+                self.job.id,
+                self.job.kind,
+                self.job.attempts,
+                ended.error.type,
+                redact(ended.error.message),
+            )
+            logger.debug("job %s: the traceback", self.job.id, exc_info=error)
+        return ended
 
     def _outcome(self, ended: Ended) -> Outcome | None:
         completion = self._completion
