@@ -68,7 +68,7 @@ class Stage:
         }
         log = self.folder / f"{len(self.processes)}-{arguments[0]}.log"
         with log.open("wb") as output:
-            popen = subprocess.Popen(  # noqa: ASYNC220 - started at once, waited for with a bound
+            popen = subprocess.Popen(
                 [sys.executable, "-m", "tenure", *arguments],
                 env=environment,
                 cwd=ROOT,

@@ -20,9 +20,11 @@ pytestmark = pytest.mark.story
 @pytest.fixture
 def own_server() -> Iterator[EmbeddedPostgres]:
     """A running server of the story's own, in a folder that the server's account can reach when root runs the tests."""
-    with tempfile.TemporaryDirectory(prefix="tenure-story-") as folder:
-        with EmbeddedPostgres(Path(folder) / "pg", settings={"shared_buffers": "32MB"}) as server:
-            yield server
+    with (
+        tempfile.TemporaryDirectory(prefix="tenure-story-") as folder,
+        EmbeddedPostgres(Path(folder) / "pg", settings={"shared_buffers": "32MB"}) as server,
+    ):
+        yield server
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -65,7 +67,9 @@ async def test_a_restart_under_load_loses_nothing_and_needs_no_restart_of_ours(
     assert service.popen.poll() is None
 
 
-async def test_running_jobs_survive_terminated_backends_with_one_start(stage: Stage, own_server: EmbeddedPostgres) -> None:
+async def test_running_jobs_survive_terminated_backends_with_one_start(
+    stage: Stage, own_server: EmbeddedPostgres
+) -> None:
     stage.database_url = own_server.url()
     service = await stage.serve(LEASE_SECONDS="30")
     async with submitter(service.url) as caller:
