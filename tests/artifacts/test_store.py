@@ -11,6 +11,7 @@ from tenure.errors import NotFound
 from tests.artifacts.stores import contents_of, keys_of, put
 
 MIB = 1 << 20
+JOB = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 
 
 async def test_what_was_written_is_read_back_whole(store: ArtifactStore) -> None:
@@ -126,7 +127,7 @@ async def test_a_listing_is_limited_to_a_job_or_an_attempt(store: ArtifactStore)
     assert await keys_of(store) == sorted(keys)
     assert await keys_of(store, f"{job}/") == sorted(keys[:2])
     assert await keys_of(store, f"{job}/2/") == keys[:1]
-    assert await keys_of(store, f"{uuid4()}/") == []
+    assert await keys_of(store, f"{JOB}/") == []
 
 
 @pytest.mark.parametrize(
@@ -135,12 +136,12 @@ async def test_a_listing_is_limited_to_a_job_or_an_attempt(store: ArtifactStore)
         "../../etc/passwd",
         "/etc/passwd",
         "orders.csv",
-        f"{uuid4()}/2/../../../x",
-        f"{uuid4()}/2/a/b",
-        f"{uuid4()}/0/a.csv",
-        f"{uuid4()}/2/.hidden",
-        f"{uuid4()}/2/a.csv\x00",
-        f"{uuid4()}/2/a.csv\n",
+        f"{JOB}/2/../../../x",
+        f"{JOB}/2/a/b",
+        f"{JOB}/0/a.csv",
+        f"{JOB}/2/.hidden",
+        f"{JOB}/2/a.csv\x00",
+        f"{JOB}/2/a.csv\n",
     ],
 )
 async def test_a_key_that_was_never_made_reaches_nothing(store: ArtifactStore, key: str) -> None:

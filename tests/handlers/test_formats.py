@@ -23,7 +23,8 @@ EVERYTHING = """
            timestamptz '2025-01-02 03:04:05+02' AS moment, '3f2504e0-4f89-41d3-9a0c-0305e82c3301'::uuid AS id,
            '{"a": [1, 2.50, "ü"]}'::json AS document, '\\\\xdeadbeef'::bytea AS raw, 'ünïcode, "quoted"' AS words,
            ARRAY[1, NULL, 3] AS numbers, ARRAY[ARRAY[1.50, 2]] AS nested, ARRAY['a,b', 'c"d'] AS texts,
-           interval '1 month 2 days' AS span, inet '10.0.0.1/8' AS address, 'ok'::mood AS mood, 5::positive AS above
+           interval '1 month 2 days' AS span, inet '10.0.0.1/8' AS address, 'ok'::mood AS mood, 5::positive AS above,
+           ARRAY['ok', NULL]::mood[] AS moods, ARRAY[interval '1 month'] AS spans
 """
 NULLS = """
     SELECT NULL::smallint AS small, NULL::numeric AS exact, NULL::numeric(10,2) AS price, NULL::boolean AS yes,
@@ -74,6 +75,8 @@ async def test_csv_says_every_type(tmp_path: Path, source_url: str, local_store:
         "address": "10.0.0.1/8",
         "mood": "ok",
         "above": "5",
+        "moods": '["ok",null]',
+        "spans": '["P1M"]',
     }
 
 
@@ -103,6 +106,8 @@ async def test_json_lines_says_every_type(tmp_path: Path, source_url: str, local
         "address": "10.0.0.1/8",
         "mood": "ok",
         "above": 5,
+        "moods": ["ok", None],
+        "spans": ["P1M"],
     }
 
 
@@ -134,6 +139,8 @@ async def test_parquet_says_every_type_with_its_own(
         "address": "string",
         "mood": "string",
         "above": "int32",
+        "moods": "string",
+        "spans": "string",
     }
     (row,) = table.to_pylist()
     assert row["exact"] == "12345678901234567890.123456789"
