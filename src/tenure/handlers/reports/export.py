@@ -94,8 +94,6 @@ async def export(
             written = await write_rows(rows, encoder, artifacts, key, after_batch=report_progress)
         except Unavailable as error:
             raise RetryLater(error.detail) from error
-        except OSError as error:
-            raise RetryLater("the artifact store cannot be used now") from error
 
     exported = ExportedArtifact(
         name=name,

@@ -83,8 +83,8 @@ class _Rows:
                 return await self.cursor.fetch(count)
             except (ValueError, OverflowError) as error:
                 raise PermanentError(
-                    "a value cannot be represented: dates and times must lie within the years 1 to 9999; "
-                    "cast the column to text in the report's SQL to export it as it is"
+                    "a value cannot be represented: dates and times must lie within the years 1 to 9999, texts must be "
+                    "UTF-8; cast the column in the report's SQL to export it in another way"
                 ) from error
 
 
