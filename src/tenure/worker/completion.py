@@ -109,9 +109,9 @@ class DatabaseCompletion:
 
     async def _settle(self, connection: Connection) -> bool:
         """Registers and completes within the transaction; true when this very outcome had been committed before."""
-        if not self._in_transaction():
-            raise RuntimeError("the block ended the transaction itself; leave commit and rollback to the block's end")
         async with translated_errors():
+            if not self._in_transaction():
+                raise RuntimeError("the block ended the transaction itself; leave commit and rollback to its end")
             if self._artifacts:
                 await register(connection, self._outcome.job_id, self._artifacts)
             (answer,) = await settle(
@@ -122,8 +122,10 @@ class DatabaseCompletion:
         return isinstance(answer, Settled) and answer.replayed
 
     def _in_transaction(self) -> bool:
-        executor: Any = self._connection.executor if self._connection else None
-        return bool(executor.is_in_transaction())
+        assert self._connection is not None
+        executor: Any = self._connection.executor
+        # One that is closed is for the next statement to report.
+        return bool(executor.is_closed() or executor.is_in_transaction())
 
     async def _look_up(self, cause: DatabaseUnavailable) -> None:
         """Returns when the commit happened; raises when it did not. Asks until the database answers."""
