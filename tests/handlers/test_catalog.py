@@ -7,6 +7,7 @@ import pytest
 
 from tenure.errors import ConfigurationError
 from tenure.handlers.reports.catalog import ParametersRefused, Report, ReportCatalog
+from tenure.handlers.reports.parameters import POSTGRES_TYPES
 
 SOURCE = '[sources.main]\nurl = "postgresql://reader:hush@db/orders"\n'
 REPORT = SOURCE + '[reports.it]\nsource = "main"\nsql = "SELECT 1"\n'
@@ -114,3 +115,11 @@ def test_every_wrong_parameter_is_named(report: Report) -> None:
     assert problems.keys() == {("sinse",), ("since",), ("until",)}
     assert "did you mean 'since'" in problems["sinse",]
     assert "is required" in problems["since",]
+
+
+def test_the_documented_example_loads_and_the_documented_types_are_all_there_are(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "exports.md").read_text(encoding="utf-8")
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    assert set(load(tmp_path, example, ORDERS_DATABASE_URL="postgresql://x/y").reports) == {"orders"}
+    table = page.partition("### Parameters")[2].partition("A parameter is required")[0]
+    assert {name for name in POSTGRES_TYPES if f"| `{name}` |" in table} == set(POSTGRES_TYPES)
