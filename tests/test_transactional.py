@@ -58,7 +58,9 @@ async def test_with_asyncpg_the_job_is_there_exactly_if_the_callers_writes_are(d
 
 
 @pytest.mark.parametrize("kind", ["connection", "session"])
-async def test_with_sqlalchemy_too_also_as_the_first_statement(database: Database, engine: AsyncEngine, kind: str) -> None:
+async def test_with_sqlalchemy_too_also_as_the_first_statement(
+    database: Database, engine: AsyncEngine, kind: str
+) -> None:
     opened = engine.connect() if kind == "connection" else AsyncSession(engine)
     async with opened as caller:
         job = await enqueue(caller, "mail.send", {"order": 1}, queue="mails", tags=["a", "b"])
@@ -86,7 +88,9 @@ async def test_wake_after_the_commit_tells_workers_at_once(database: Database, e
     await ear.close()
 
 
-async def test_a_registry_gives_the_kinds_defaults_and_checks_the_payload(database: Database, engine: AsyncEngine) -> None:
+async def test_a_registry_gives_the_kinds_defaults_and_checks_the_payload(
+    database: Database, engine: AsyncEngine
+) -> None:
     async with engine.begin() as caller:
         job = (await enqueue(caller, "mail.send", {"order": 1}, registry=registry)).job
         assert (job.queue, job.max_attempts, job.lease_seconds) == ("mails", 7, 11)

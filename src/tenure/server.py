@@ -242,7 +242,7 @@ class Service:
         self._http = server = _HttpServer(
             uvicorn.Config(
                 create_app(services),
-                lifespan="off",
+                lifespan="on",
                 log_config=None,
                 access_log=False,
                 server_header=False,
