@@ -57,17 +57,15 @@ async def raw(url: str, request: bytes, *, close: bool = False) -> bytes:
         (b"[" * 50_000, 422, "invalid-input"),
     ],
 )
-@pytest.mark.parametrize("path", BODIES)
-async def test_odd_body_is_refused_everywhere(
-    client: httpx.AsyncClient, path: str, body: bytes, status: int, code: str
-) -> None:
-    if body == b"" and path.rpartition("/")[2] in {"cancel", "retry"}:
-        status, code = 404, "not-found"  # their bodies may be absent
-    response = await client.post(path, content=body, headers=JSON)
-    assert problem(response, status, code)
+async def test_odd_body_is_refused_everywhere(client: httpx.AsyncClient, body: bytes, status: int, code: str) -> None:
+    for path in BODIES:
+        response = await client.post(path, content=body, headers=JSON)
+        if body == b"" and path.rpartition("/")[2] in {"cancel", "retry"}:
+            assert problem(response, 404, "not-found")  # their bodies may be absent
+        else:
+            assert problem(response, status, code)
 
 
-@pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize(
     "content_type",
     [
@@ -79,12 +77,13 @@ async def test_odd_body_is_refused_everywhere(
         None,
     ],
 )
-async def test_other_media_types_are_415(client: httpx.AsyncClient, path: str, content_type: str | None) -> None:
-    request = client.build_request("POST", path, content=GOOD)
-    if content_type is not None:
-        request.headers["content-type"] = content_type
-    document = problem(await client.send(request), 415, "unsupported-media-type")
-    assert "application/json" in document["detail"] or "UTF-8" in document["detail"]
+async def test_other_media_types_are_415(client: httpx.AsyncClient, content_type: str | None) -> None:
+    for path in BODIES:
+        request = client.build_request("POST", path, content=GOOD)
+        if content_type is not None:
+            request.headers["content-type"] = content_type
+        document = problem(await client.send(request), 415, "unsupported-media-type")
+        assert "application/json" in document["detail"] or "UTF-8" in document["detail"]
 
 
 @pytest.mark.parametrize(
@@ -102,11 +101,11 @@ async def test_json_is_taken_under_all_its_names(client: httpx.AsyncClient, cont
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "x-unknown"])
-@pytest.mark.parametrize("path", BODIES)
-async def test_compressed_bodies_are_415(client: httpx.AsyncClient, path: str, encoding: str) -> None:
+async def test_compressed_bodies_are_415(client: httpx.AsyncClient, encoding: str) -> None:
     bomb = gzip.compress(b" " * 10_000_000) if "gzip" in encoding else zlib.compress(GOOD)
-    response = await client.post(path, content=bomb, headers=JSON | {"content-encoding": encoding})
-    assert problem(response, 415, "unsupported-media-type")
+    for path in BODIES:
+        response = await client.post(path, content=bomb, headers=JSON | {"content-encoding": encoding})
+        assert problem(response, 415, "unsupported-media-type")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -125,23 +124,22 @@ async def test_path_and_query_are_utf8_without_nul(client: httpx.AsyncClient, pa
     assert problem(await client.get(path), 400, "malformed")
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_wrong_method_is_405_with_what_is_allowed(client: httpx.AsyncClient, path: str) -> None:
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW"):
-        response = await client.request(method, path, headers={"x-http-method-override": "GET"})
-        if response.status_code == 405:
-            document = problem(response, 405, "method-not-allowed")
-            assert response.headers["allow"] in document["detail"]
-            assert method not in response.headers["allow"].split(", ")
-    options = await client.options(path)
-    assert options.status_code == 204
-    assert "OPTIONS" in options.headers["allow"]
+async def test_wrong_method_is_405_with_what_is_allowed(client: httpx.AsyncClient) -> None:
+    for path in PATHS:
+        allowed = (await client.options(path)).headers["allow"].split(", ")
+        assert {"OPTIONS"} < set(allowed)
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW"} - set(allowed):
+            response = await client.request(method, path, headers={"x-http-method-override": "GET"})
+            assert response.status_code == 405
+            assert response.headers["allow"].split(", ") == allowed
+            if method != "HEAD":
+                assert problem(response, 405, "method-not-allowed")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_slash_at_the_end_is_no_redirect(client: httpx.AsyncClient, path: str, method: str) -> None:
-    assert problem(await client.request(method, path + "/"), 404, "not-found")
+async def test_slash_at_the_end_is_no_redirect(client: httpx.AsyncClient) -> None:
+    for path in PATHS:
+        for method in ("GET", "POST"):
+            assert problem(await client.request(method, path + "/"), 404, "not-found")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/jobs", "/dead"])
@@ -275,7 +273,7 @@ async def test_huge_header_is_no_fault_of_ours(url: str) -> None:
 
 async def test_answer_leaves_after_the_commit(url: str, database: Database) -> None:
     async with httpx.AsyncClient(base_url=url) as writer:
-        for _ in range(100):
+        for _ in range(20):
             job = await enqueue(writer)
             async with httpx.AsyncClient(base_url=url) as reader:
                 assert (await read(reader, job["id"]))["id"] == job["id"]

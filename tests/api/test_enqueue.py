@@ -160,18 +160,18 @@ async def test_wrong_field_is_named_with_the_way_to_mend_it(
     assert await count(database) == 0
 
 
-@pytest.mark.parametrize("value", [-1, 0, 32_768, 2_147_483_648, 9_223_372_036_854_775_808, 10**30, 10**400, 1e30])
 @pytest.mark.parametrize(
     "name",
     ["priority", "max_attempts", "delay_seconds", "lease_seconds", "timeout_seconds", "expires_in_seconds",
      "schema_version"],
 )  # fmt: skip
-async def test_number_is_kept_unchanged_or_refused_by_name(client: httpx.AsyncClient, name: str, value: float) -> None:
-    response = await client.post("/jobs", json={"kind": "test.noop", name: value})
-    if response.status_code == 202:
-        assert response.json().get(name, value) == value
-    else:
-        assert pointers(response) == [f"/{name}"]
+async def test_number_is_kept_unchanged_or_refused_by_name(client: httpx.AsyncClient, name: str) -> None:
+    for value in (-1, 0, 32_768, 2_147_483_648, 9_223_372_036_854_775_808, 10**30, 10**400, 1e30):
+        response = await client.post("/jobs", json={"kind": "test.noop", name: value})
+        if response.status_code == 202:
+            assert response.json().get(name, value) == value
+        else:
+            assert pointers(response) == [f"/{name}"]
 
 
 async def test_null_for_a_field_that_may_be_left_out_is_as_if_left_out(client: httpx.AsyncClient) -> None:

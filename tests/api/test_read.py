@@ -162,6 +162,20 @@ async def test_lists_carry_payload_and_result_only_when_asked(client: httpx.Asyn
     assert "result" not in one
 
 
+async def test_page_with_large_payloads_ends_early_and_loses_none(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    ids = [str(job.id) for job in await many_queued(database, 50, payload='"' + "x" * 1_000_000 + '"')]
+    pages: list[list[str]] = []
+    cursor: dict[str, str] = {}
+    while not pages or cursor:
+        page = (await client.get("/jobs", params={"limit": 500, "include": "payload", **cursor})).json()
+        pages.append([job["id"] for job in page["items"]])
+        cursor = {"cursor": page["next_cursor"]} if page["next_cursor"] else {}
+    assert [len(page) for page in pages] == [20, 20, 10]
+    assert [job_id for page in pages for job_id in page] == sorted(ids, reverse=True)
+
+
 async def test_dead_jobs_are_listed_by_when_they_died(client: httpx.AsyncClient, database: Database) -> None:
     first = await in_state(database, State.DEAD)
     second = await in_state(database, State.DEAD)

@@ -43,12 +43,13 @@ class Edge:
             await self._app(scope, receive, send_with_headers)
         except TenureError as error:
             if started:
-                raise
+                logger.warning("request %s broke off: %s", request_id, error)
+                return  # unfinished, so the server cuts the connection: half an answer must not look whole
             await problem_answer(error, scope)(scope, receive, send_with_headers)
         except Exception:
             logger.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             if started:
-                raise  # the server cuts the connection: half an answer must not look whole
+                return
             fault = InternalError("this is a fault of the service; its log has the request id")
             await problem_answer(fault, scope)(scope, receive, send_with_headers)
 

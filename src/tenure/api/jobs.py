@@ -13,7 +13,7 @@ from tenure.api.context import ApiContext
 from tenure.api.headers import entity_tag, idempotency_key, not_modified, traceparent, wait_preferred
 from tenure.api.operations import Answer, Body, Header, Operation
 from tenure.api.query import job_cursor, read_job_cursor, read_query
-from tenure.api.waiting import caller_left, until_finished
+from tenure.api.waiting import submitter_left, until_finished
 from tenure.errors import (
     BodyTooLarge,
     DatabaseUnavailable,
@@ -42,6 +42,10 @@ _OVERHEAD_BYTES = 65_536
 _ESCAPES = 3
 """Escaped as `\\uXXXX`, text takes up to three times the bytes that it has as plain UTF-8."""
 
+_WITH_BODIES_AT_ONCE = 20
+_PAGE_CHARACTERS = 16 * 1_048_576
+"""A page with payloads ends early beyond this: five hundred of a megabyte each would fill the memory."""
+
 
 def body_limit(json_bytes: int) -> int:
     """How large a body may be that carries one JSON value of this many bytes, however it is escaped."""
@@ -69,7 +73,7 @@ async def enqueue_job(context: ApiContext, request: Request) -> Response:
         waited = await until_finished(context, request, job, seconds=wait.seconds)
         job = waited.job
         if waited.caller_left:
-            await caller_left(context, job)
+            await submitter_left(context, job)
     headers = {"Location": f"/jobs/{job.id}", "ETag": entity_tag(job), **wait.applied}
     if replayed:
         headers["Idempotent-Replayed"] = "true"
@@ -84,9 +88,7 @@ async def get_job(context: ApiContext, request: Request) -> Response:
     job, events = await _read(context, job_id, with_events="events" in query.include)
     wait = wait_preferred(request)
     if wait.seconds and job.state not in TERMINAL_STATES:
-        waited = await until_finished(context, request, job, seconds=wait.seconds)
-        if waited.caller_left:
-            await caller_left(context, waited.job)
+        await until_finished(context, request, job, seconds=wait.seconds)
         job, events = await _read(context, job_id, with_events="events" in query.include)
     tag = entity_tag(job)
     headers = {"ETag": tag, **REVALIDATE, **wait.applied}
@@ -125,13 +127,28 @@ async def page_of_jobs(
     """One page: asks for one job more than it shows, to know whether there is a next."""
     payload, result = "payload" in include, "result" in include
     before = read_job_cursor(cursor)
+    at_once = _WITH_BODIES_AT_ONCE if payload or result else limit + 1
+    jobs: list[Job] = []
+    characters = 0
     async with context.services.database.connection() as connection:
-        jobs = await inspect.list_jobs(
-            connection, wanted, before=before, limit=limit + 1, include_payload=payload, include_result=result
-        )
+        while len(jobs) <= limit and characters < _PAGE_CHARACTERS:
+            found = await inspect.list_jobs(
+                connection,
+                wanted,
+                before=jobs[-1].id if jobs else before,
+                limit=min(at_once, limit + 1 - len(jobs)),
+                include_payload=payload,
+                include_result=result,
+            )
+            jobs += found
+            if len(found) < at_once:
+                break
+            characters += sum(len(job.payload or "") + len(job.result or "") for job in found)
+    # What a page is cut short by, its size or its limit, the next one begins with.
+    more = len(jobs) > limit or characters >= _PAGE_CHARACTERS
     shown = jobs[:limit]
     items = [render.job(job, payload=payload, result=result) for job in shown]
-    return JsonAnswer({"items": items, "next_cursor": job_cursor(shown[-1].id) if len(jobs) > limit else None})
+    return JsonAnswer({"items": items, "next_cursor": job_cursor(shown[-1].id) if more else None})
 
 
 async def _read(context: ApiContext, job_id: JobId, *, with_events: bool) -> tuple[Job, list[Event] | None]:

@@ -9,8 +9,8 @@ from uuid import UUID
 from starlette.requests import Request
 
 from tenure.errors import FieldError, InvalidInput
+from tenure.wire.reading import MAX_ERRORS, did_you_mean, invalid, read
 from tenure.wire.reading import Request as WireRequest
-from tenure.wire.reading import did_you_mean, invalid, read
 
 ModelT = TypeVar("ModelT", bound=WireRequest)
 
@@ -35,6 +35,8 @@ def read_query(request: Request, model: type[ModelT]) -> ModelT:
             problems.append(FieldError(pointer=name, message="is given more than once"))
         else:
             values[name] = value
+        if len(problems) == MAX_ERRORS:
+            break
     if problems:
         raise invalid(problems)
     return read(model, values, in_query=True)

@@ -42,12 +42,17 @@ async def until_finished(context: ApiContext, request: Request, job: Job, *, sec
                     break
                 await first_of(watch.changed, gone, draining, timeout_seconds=left)
                 watch.changed.clear()
-        return Waited(job=await _as_it_is(context, job), caller_left=gone.is_set())
+        job = await _as_it_is(context, job)
+        if gone.is_set():
+            logger.info("a caller who waited for job %s (%s) has gone; the job is %s", job.id, job.kind, job.state)
+        return Waited(job=job, caller_left=gone.is_set())
 
 
-async def caller_left(context: ApiContext, job: Job) -> None:
-    """Nobody waits any more: that is logged, and is a request to cancel where the job's kind says so."""
-    logger.info("the caller who waited for job %s (%s) has gone; the job is %s", job.id, job.kind, job.state)
+async def submitter_left(context: ApiContext, job: Job) -> None:
+    """Whoever submitted the job waits no more: a request to cancel where the job's kind says so.
+
+    Only the submitter's leaving counts: one of many who read a job must not end it for the others.
+    """
     spec = context.services.registry.get(job.kind)
     if spec is None or not spec.cancel_when_caller_leaves or job.state in TERMINAL_STATES:
         return

@@ -42,7 +42,10 @@ def read(model: type[RequestT], value: Any, *, at: str = "", in_query: bool = Fa
     try:
         read_model = model.model_validate(value)
     except ValidationError as error:
-        found = [_field_error(model, detail, at, in_query) for detail in error.errors(include_url=False)[:MAX_ERRORS]]
+        found = [
+            _field_error(model, detail, at, in_query)
+            for detail in error.errors(include_url=False, include_input=False)[:MAX_ERRORS]
+        ]
         raise invalid(found) from None
     if found := [FieldError(pointer=at + rule.pointer, message=rule.message) for rule in read_model.rules()]:
         raise invalid(found)
