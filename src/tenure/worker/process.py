@@ -71,7 +71,7 @@ async def run_in_process(
                     "module": spec.function.__module__,
                     "name": spec.function.__qualname__,
                     "kind": spec.kind,
-                    "job": orjson.dumps(job).decode(),
+                    "job": orjson.dumps(job, default=str).decode(),  # asyncpg has a UUID of its own
                     "max_result_bytes": max_result_bytes,
                     "path": [entry for entry in sys.path if isinstance(entry, str)],
                 }
@@ -98,7 +98,6 @@ class _Child:
         self._writer = writer
         self._stops = stops
         self._grace_seconds = grace_seconds
-        self._holding = False
         self._interruptible = asyncio.Event()
         self._interruptible.set()
         self._told: set[StopReason] = set()
@@ -130,7 +129,6 @@ class _Child:
 
     async def close(self) -> None:
         """Leaves no process behind."""
-        self._hold(False)
         self._stops.interrupt = _nothing
         if self._ending is not None:
             self._ending.cancel()
@@ -168,19 +166,17 @@ class _Child:
         return Raised(error=error, stopping=self._ending is not None)
 
     def _hold(self, held: bool) -> None:
-        if held and not self._holding:
+        """Only signals wait for the end of a hold. Reasons go across at once: the child knows when to tell its handler."""
+        if held and not self._stops.forced and StopReason.LOST not in self._stops:
             self._interruptible.clear()
-            self._stops.hold()
-        elif self._holding and not held:
+        else:
             self._interruptible.set()
-            self._stops.unhold()
-        self._holding = held
 
     def _stop(self) -> None:
         for reason in self._stops.reasons - self._told:
             self.send({"stop": str(reason)})
         self._told |= self._stops.reasons
-        if self._stops.may_interrupt:
+        if self._stops.forced or StopReason.LOST in self._stops:
             self._interruptible.set()
         if self._stops.forced:
             self._signal(signal.SIGKILL)
