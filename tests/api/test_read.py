@@ -233,10 +233,11 @@ async def test_readiness_says_why_not(client: httpx.AsyncClient, services: Servi
         return ["the database's schema is older than this version"]
 
     services.lifecycle.why_not_ready = schema_is_old
-    services.lifecycle.draining.set()
     response = await client.get("/readyz")
-    assert response.status_code == 503
-    assert response.json()["reasons"] == ["the service is stopping", "the database's schema is older than this version"]
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert response.json() == {"status": "not_ready", "reasons": ["the database's schema is older than this version"]}
+    services.lifecycle.draining.set()
+    assert (await client.get("/readyz")).json()["reasons"] == ["the service is stopping"]
     assert (await client.get("/healthz")).json() == {"status": "ok"}
 
 

@@ -59,7 +59,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.context = context
     app.state.body_timeout_seconds = services.settings.http.body_timeout_seconds
-    openapi = document(OPERATIONS, version=app.version)
+    openapi = openapi_document()
     app.openapi = lambda: openapi  # type: ignore[method-assign]
     app.router.routes.extend(routes_of(context, OPERATIONS))
     app.add_exception_handler(TenureError, _on_tenure_error)
@@ -67,6 +67,11 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_middleware(Edge)
     return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """The API's description, without a service."""
+    return document(OPERATIONS, version=version("tenure"))
 
 
 async def _on_tenure_error(request: Request, error: Any) -> Response:

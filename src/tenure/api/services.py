@@ -27,8 +27,7 @@ class ServiceLifecycle:
 
     async def readiness(self) -> list[str]:
         """Why not to send requests here; empty when ready."""
-        reasons = ["the service is stopping"] if self.draining.is_set() else []
-        return reasons + await self.why_not_ready()
+        return ["the service is stopping"] if self.draining.is_set() else await self.why_not_ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
