@@ -277,7 +277,9 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """
     values: dict[str, Any] = {
         # An empty variable is as good as none: that is how compose files and shells pass on what is not set.
-        name.removeprefix(PREFIX): value for name, value in environment.items() if name.startswith(PREFIX) and value
+        name.removeprefix(PREFIX): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and value
     }
     values |= {name: value for name, value in overrides.items() if value is not None}
     problems: list[str] = []
@@ -301,7 +303,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
     Not an error: Kubernetes puts variables of this form into every container beside a service called "tenure".
     """
-    known = [PREFIX + str(one.alias) for _, one in fields()]
+    known = [PREFIX + str(one.alias) for _, _, one in fields()]
     sentences = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in known or name in READ_ELSEWHERE:
@@ -311,11 +313,19 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def fields() -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting in order: its group's name and the field."""
-    for name, group in GROUPS.items():
-        for one in group.model_fields.values():
-            yield name, one
+def fields() -> Iterator[tuple[str, str, FieldInfo]]:
+    """Every setting in order: its group's name, its own name, and the field."""
+    for group_name, group in GROUPS.items():
+        for name, one in group.model_fields.items():
+            yield group_name, name, one
+
+
+def shown_value(name: str, value: Any) -> Any:
+    """A setting's value as it may be shown: secrets, and URLs that may hold a password, are not."""
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    secret = any(word in name for word in ("SECRET", "ACCESS_KEY")) or ("URL" in name and "@" in str(value))
+    return "[hidden]" if secret and value else value if isinstance(value, int | float) else str(value)
 
 
 def _shown(name: str, value: Any) -> str:

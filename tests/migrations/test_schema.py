@@ -152,7 +152,7 @@ async def test_a_migration_lock_that_is_never_given_back_is_named_and_waiting_en
     assert await migrate(empty_settings) == (None, head_revision())
 
 
-@pytest.mark.parametrize("name", ['x"; DROP TABLE jobs; --', "Upper", "1st", "a" * 64, ""])
+@pytest.mark.parametrize("name", ['x"; DROP TABLE jobs; --', "Upper", "1st", "a" * 64])
 def test_a_schema_name_that_would_need_quoting_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="TENURE_DATABASE_SCHEMA"):
         load({"TENURE_DATABASE_SCHEMA": name})

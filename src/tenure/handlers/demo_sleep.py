@@ -23,15 +23,22 @@ class SleepRequest(BaseModel):
     duration_ms: int = Field(2_000, ge=0, le=86_400_000, description="how long each attempt takes, in milliseconds")
     fail: bool = Field(False, description="whether attempts fail at their end")
     fail_times: int | None = Field(
-        None, ge=0, le=1_000, description="fail this many attempts, then succeed; without it, `fail` fails them all"
+        None,
+        ge=0,
+        le=1_000,
+        description="fail this many attempts over the job's whole life, then succeed; without it, `fail` fails them all",
     )
     error: Literal["transient", "permanent", "unknown", "poison"] = Field(
         "transient", description="as what a failing attempt reports itself"
     )
 
-    def fails(self, attempt: int) -> bool:
-        """Whether the attempt with this number (1 is the first) is to fail."""
-        return self.fail if self.fail_times is None else attempt <= self.fail_times
+    def fails(self, attempt_version: int) -> bool:
+        """Whether the attempt that began at this version of the job is to fail.
+
+        The n-th attempt of an undisturbed job begins at version 2n (each attempt leaves two events). The version, unlike
+        the count of attempts, goes on growing when an operator retries the job, so the failures are not told again then.
+        """
+        return self.fail if self.fail_times is None else attempt_version <= 2 * self.fail_times
 
 
 class SleepResult(BaseModel):
@@ -51,9 +58,7 @@ def register_demo_sleep(registry: JobRegistry) -> None:
 
 
 async def sleep(context: JobContext, request: SleepRequest) -> SleepResult:
-    """Sleeps in small steps with progress. Which attempts fail goes by the job's own count of attempts: a release gives
-    one back and an operator's retry sets it to 0, so `fail_times` counts from there again.
-    """
+    """Sleeps in small steps with progress, then succeeds or fails as told."""
     seconds = request.duration_ms / 1_000
     step = min(max(seconds / _STEPS, _SHORTEST_STEP_SECONDS), _LONGEST_STEP_SECONDS)
     loop = asyncio.get_running_loop()
@@ -63,7 +68,7 @@ async def sleep(context: JobContext, request: SleepRequest) -> SleepResult:
         await context.progress(elapsed / seconds, f"slept {elapsed:.1f} of {seconds:g} s")
         await asyncio.sleep(min(step, seconds - elapsed))
     attempt = context.job.attempts
-    if request.fails(attempt):
+    if request.fails(context.attempt_version):
         _fail(request.error, f"attempt {attempt} failed, as told")
     return SleepResult(slept_ms=request.duration_ms, attempt=attempt)
 

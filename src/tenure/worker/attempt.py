@@ -14,7 +14,7 @@ from tenure.jobs.redact import redact
 from tenure.store.artifacts import Artifact
 from tenure.store.settle import Outcome, OutcomeKind
 from tenure.worker.broker import Broker
-from tenure.worker.classify import payload_refused
+from tenure.worker.classify import frames_of, payload_refused, type_name
 from tenure.worker.completion import Completion
 from tenure.worker.context import JobContext
 from tenure.worker.heartbeats import Heartbeats, HeldLease
@@ -85,6 +85,9 @@ class Attempt:
         except Exception as error:  # ours, not the handler's: the job must not hang because of it
             logger.exception("job %s: its attempt could not be carried out", self.job.id)
             ended = raised(error)
+        if isinstance(ended, Raised) and not ended.stopping:
+            job, told = self.job, redact(ended.error.message)  # as what is stored is
+            logger.info("job %s (%s): attempt %d: %s: %s", job.id, job.kind, job.attempts, ended.error.type, told)
         return self._outcome(ended)
 
     def report_progress(self, fraction: float | None, message: str | None) -> None:
@@ -184,19 +187,8 @@ class Attempt:
         if isinstance(error, asyncio.CancelledError):
             # Only ours when we cancelled: a CancelledError that the handler's own code raised is a bug like any other.
             return raised(error, stopping=self.stops.requested)
-        ended = raised(error)
-        if not self.stops.requested:
-            # Redacted, as what is stored is. The traceback may quote anything, so only who asks for it gets it.
-            logger.info(
-                "job %s (%s): attempt %d failed: %s: %s",
-                self.job.id,
-                self.job.kind,
-                self.job.attempts,
-                ended.error.type,
-                redact(ended.error.message),
-            )
-            logger.debug("job %s: the traceback", self.job.id, exc_info=error)
-        return ended
+        logger.debug("job %s: %s was raised at\n%s", self.job.id, type_name(error), frames_of(error))
+        return raised(error)
 
     def _outcome(self, ended: Ended) -> Outcome | None:
         completion = self._completion

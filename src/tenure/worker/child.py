@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from tenure.errors import CompletionUnavailable, ConfigurationError
 from tenure.jobs.model import Job
 from tenure.store.artifacts import Artifact
+from tenure.worker.classify import frames_of
 from tenure.worker.context import JobContext
 from tenure.worker.outcome import Ended, Raised, Returned, raised, returned
 from tenure.worker.signature import read_signature
@@ -143,6 +144,8 @@ async def _run_async(
 
 
 def _raised(error: BaseException) -> Raised:
+    if not isinstance(error, Terminated):
+        sys.stderr.write(frames_of(error))
     return raised(error, stopping=isinstance(error, Terminated))
 
 

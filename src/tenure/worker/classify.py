@@ -8,6 +8,7 @@ import errno
 import math
 import socket
 import ssl
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -136,6 +137,11 @@ def text_of(error: BaseException) -> str:
     except Exception:
         text = ""
     return text[:MAX_CHARACTERS] or type_name(error)
+
+
+def frames_of(error: BaseException) -> str:
+    """Where it was raised: files, lines and their source, but no value, for a log is no place for payloads."""
+    return "".join(traceback.format_tb(error.__traceback__))
 
 
 def _reported(

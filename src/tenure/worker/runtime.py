@@ -41,7 +41,8 @@ class Worker:
        it, and its lease is left to expire, for it may still be at work.
     5. The last outcomes are written; only then heartbeats end.
 
-    `stop_now` goes to step 3 at once, and waits for no `uninterruptible` block.
+    In step 3 an `uninterruptible` block is waited for, too, but not beyond ``stop_seconds``: the process is about to end,
+    and a handler that is cancelled can still clean up. `stop_now` goes to step 3 at once, and waits for no such block.
     """
 
     def __init__(

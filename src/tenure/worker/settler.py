@@ -170,7 +170,7 @@ class Settler:
 
     def _replace(self, report: Report, why: str, error: Exception) -> None:
         """What the store will not take becomes a failure that says so; if even that is refused, the lease expires."""
-        logger.error("job %s: its outcome cannot be stored: %s", report.outcome.job_id, why, exc_info=error)
+        logger.error("job %s: its outcome cannot be stored: %s", report.outcome.job_id, why)
         if report.replaced:
             _finish(report)
             return

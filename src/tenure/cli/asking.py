@@ -1,0 +1,23 @@
+"""Commands that ask a service: its address, and the choice between a table and JSON."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from tenure.client import Client
+from tenure.settings import load
+
+UrlOption = Annotated[str | None, typer.Option("--url", help="the service; default TENURE_URL", metavar="URL")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON document, for programs")]
+WaitOption = Annotated[float, typer.Option("--wait", help="seconds to wait for the end", min=0, max=60)]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="the job's id")]
+
+
+@contextmanager
+def service(url: str | None) -> Iterator[Client]:
+    """A client of the service that is meant."""
+    with Client(url.rstrip("/") if url else load(os.environ).client.url) as client:
+        yield client

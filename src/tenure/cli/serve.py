@@ -1,0 +1,85 @@
+"""``tenure serve``, ``tenure worker``, ``tenure migrate``."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from tenure.cli.configured import configured, log_to_stderr
+from tenure.cli.output import out
+from tenure.cli.tour import tour
+from tenure.embedded import EmbeddedPostgres
+from tenure.errors import ConfigurationError
+from tenure.server import Service, run
+from tenure.settings import Settings
+from tenure.store import schema
+from tenure.worker.registry import JobRegistry, load_registry
+
+AppOption = Annotated[str | None, typer.Option("--app", metavar="MODULE:REGISTRY", help="your handlers")]
+
+
+def serve(
+    workers: Annotated[bool, typer.Option("--workers/--no-workers", help="run jobs in this process, too")] = True,
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen on; 0 takes a free one")] = None,
+    app: AppOption = None,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="let other machines in although nobody signs in")
+    ] = False,
+    show_tour: Annotated[bool, typer.Option("--tour", help="print a tour by curl once it serves")] = False,
+) -> int:
+    """Run the API, workers and maintenance: on TENURE_DATABASE_URL, else on an embedded PostgreSQL."""
+    settings = configured(HOST=host, PORT=port, APP=app, INSECURE_NO_AUTH=True if insecure_no_auth else None)
+    log_to_stderr(settings)
+    registry = _registry(settings)
+
+    async def serving() -> int:
+        service = Service(settings, registry=registry, workers=workers)
+        await service.start()
+        out.print(f"Tenure serves at [bold]{service.url}[/bold]" + ("" if workers else " (no workers here)"))
+        if show_tour:
+            out.print(tour(service.url))
+        out.print("[dim]Ctrl-C stops it in order: running jobs get their grace, their leases are released.[/dim]")
+        return await service.run_until_signalled()
+
+    return run(serving)
+
+
+def worker(app: AppOption = None) -> int:
+    """Run workers alone, on the database that TENURE_DATABASE_URL names."""
+    settings = configured(APP=app)
+    if not settings.database.url:
+        raise ConfigurationError(
+            "a worker needs the service's database: set TENURE_DATABASE_URL "
+            "(`tenure database-url` prints that of a service here)"
+        )
+    log_to_stderr(settings)
+    registry = _registry(settings)
+
+    async def working() -> int:
+        service = Service(settings, registry=registry, api=False)
+        await service.start()
+        return await service.run_until_signalled()
+
+    return run(working)
+
+
+def migrate() -> int:
+    """Bring the schema up to date; safe when several processes do it at once, and while a service runs."""
+    settings = configured()
+    log_to_stderr(settings)
+    if settings.database.url:
+        before, after = asyncio.run(schema.migrate(settings.database))
+    else:
+        with EmbeddedPostgres(settings.process.data_dir.absolute() / "postgres") as server:
+            database = settings.database.model_copy(update={"url": server.url()})
+            before, after = asyncio.run(schema.migrate(database))
+    if before == after:
+        out.print(f"schema {settings.database.schema_name} is at {after} already")
+    else:
+        out.print(f"schema {settings.database.schema_name}: {before or 'nothing'} → {after}")
+    return 0
+
+
+def _registry(settings: Settings) -> JobRegistry | None:
+    return load_registry(settings.workers.app) if settings.workers.app else None
