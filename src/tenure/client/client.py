@@ -12,10 +12,11 @@ from tenure.client.transport import ServiceUnreachable, Transport, error_of
 
 Json = dict[str, Any]
 
-_TERMINAL_TYPES = frozenset({"succeeded", "failed", "dead", "canceled"})
+_TERMINAL_STATES = frozenset({"succeeded", "failed", "dead", "canceled"})
 _QUIET_SECONDS = 45.0
 """The service sends a comment at least every fifteen seconds: three missed ones mean that the connection is dead."""
 _RETRIES = 3
+_PAUSE_SECONDS = 0.3
 
 
 class Client:
@@ -54,7 +55,7 @@ class Client:
             except ServiceUnreachable:
                 if not left:
                     raise
-                time.sleep(0.2)
+                time.sleep(_PAUSE_SECONDS)
         raise AssertionError("not reached")
 
     def get(self, job_id: str, *, wait_seconds: float = 0.0) -> Json:
@@ -77,7 +78,7 @@ class Client:
     def follow(self, job_id: str) -> Iterator[tuple[str, Json]]:
         """Events (and ``progress``) as they happen, each as (type, data), until the job has finished.
 
-        Resumes by itself where it was when the connection is lost, a few times in a row at most.
+        Resumes by itself where it was when the connection is lost; gives up after a few times without any news.
         """
         last_id, failures = "", 0
         while True:
@@ -86,15 +87,16 @@ class Client:
                     failures = 0
                     last_id = event_id or last_id
                     yield kind, data
-                    if kind in _TERMINAL_TYPES or data.get("state") in _TERMINAL_TYPES:
-                        return
             except httpx.TransportError as error:
                 if failures >= _RETRIES:
                     raise ServiceUnreachable(f"lost the connection to {self._transport.url}") from error
+            # The stream ends when the job has finished, and when the service stops: only the job itself can tell.
+            if self.get(job_id)["state"] in _TERMINAL_STATES:
+                return
             failures += 1
             if failures > _RETRIES:
-                return
-            time.sleep(0.2)
+                raise ServiceUnreachable(f"{self._transport.url} ends the stream of events again and again")
+            time.sleep(_PAUSE_SECONDS)
 
     def cancel(self, job_id: str, *, wait_seconds: float = 0.0, **fields: Any) -> Json:
         """Asks for cancellation; the receipt says what is true so far."""
