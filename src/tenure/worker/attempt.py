@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenure.errors import InvalidInput, LeaseLost
-from tenure.jobs.model import Claimed
+from tenure.jobs.model import Claimed, ErrorKind
 from tenure.jobs.redact import redact
 from tenure.store.artifacts import Artifact
 from tenure.store.settle import Outcome, OutcomeKind
 from tenure.worker.broker import Broker
-from tenure.worker.classify import frames_of, payload_refused, type_name
+from tenure.worker.classify import frames_of, payload_refused
 from tenure.worker.completion import Completion
 from tenure.worker.context import JobContext
 from tenure.worker.heartbeats import Heartbeats, HeldLease
@@ -187,8 +187,10 @@ class Attempt:
         if isinstance(error, asyncio.CancelledError):
             # Only ours when we cancelled: a CancelledError that the handler's own code raised is a bug like any other.
             return raised(error, stopping=self.stops.requested)
-        logger.debug("job %s: %s was raised at\n%s", self.job.id, type_name(error), frames_of(error))
-        return raised(error)
+        ended = raised(error)
+        if ended.error.kind is ErrorKind.UNKNOWN:  # a bug: whoever mends it must find it
+            logger.info("job %s: %s was raised at\n%s", self.job.id, ended.error.type, frames_of(error))
+        return ended
 
     def _outcome(self, ended: Ended) -> Outcome | None:
         completion = self._completion
