@@ -61,14 +61,16 @@ async def test_it_fails_so_many_times_then_succeeds(database: Database, registry
     assert (await history(database, job)).count("retry_scheduled") == 2
 
 
-async def test_an_operators_retry_counts_from_the_start(database: Database, registry: JobRegistry) -> None:
+async def test_an_operators_retry_does_not_make_it_fail_all_over_again(
+    database: Database, registry: JobRegistry
+) -> None:
     job = await run(database, registry, duration_ms=0, fail_times=1, error="permanent")
     assert job.state is State.FAILED
     async with database.transaction() as connection:
         await retry(connection, job.id)
     async with at_work(database, registry):
         again = await ended(database, job)
-    assert (again.state, again.attempts) == (State.FAILED, 1)
+    assert (again.state, again.attempts) == (State.SUCCEEDED, 1)
 
 
 async def test_a_cancel_ends_the_sleep(database: Database, registry: JobRegistry) -> None:
