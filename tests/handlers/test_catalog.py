@@ -21,7 +21,7 @@ def load(directory: Path, text: str, **environment: str) -> ReportCatalog:
 
 
 def test_the_example_loads() -> None:
-    catalog = ReportCatalog.load(EXAMPLES, environment={"TENURE_DATABASE_URL": "postgresql://x/y"})
+    catalog = ReportCatalog.load(EXAMPLES, environment={"ORDERS_DATABASE_URL": "postgresql://x/y"})
     assert set(catalog.reports) == {"orders", "revenue-by-month", "customer-orders"}
 
 

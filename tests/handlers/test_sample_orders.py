@@ -42,7 +42,7 @@ async def test_the_example_reports_run_on_it(
     source_url: str, local_store: ArtifactStore, name: str, parameters: dict[str, object], least_lines: int
 ) -> None:
     await load_sample_orders(source_url, rows=3_000)
-    report = ReportCatalog.load(EXAMPLES, environment={"TENURE_DATABASE_URL": source_url}).reports[name]
+    report = ReportCatalog.load(EXAMPLES, environment={"ORDERS_DATABASE_URL": source_url}).reports[name]
     for file_format in ("csv", "parquet"):
         data = await exported(report, file_format, local_store, **parameters)
         if file_format == "csv":
