@@ -6,14 +6,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tenure.acceptance import Terms, accept
 from tenure.api import examples
-from tenure.api.accepting import new_job
 from tenure.api.answers import JsonAnswer
 from tenure.api.body import NDJSON, media_type, read_bytes
 from tenure.api.context import ApiContext
 from tenure.api.headers import traceparent
 from tenure.api.operations import Answer, Body, Operation
-from tenure.api.services import Services
 from tenure.errors import (
     BodyTooLarge,
     DatabaseUnavailable,
@@ -50,7 +49,7 @@ async def enqueue_batch(context: ApiContext, request: Request) -> Response:
     limits = services.settings.limits
     data = await read_bytes(request, limit=limits.batch_bytes, ndjson=True)
     lines = media_type(request) == NDJSON
-    arguments = (services, data, lines, traceparent(request))
+    arguments = (context.terms, data, lines, traceparent(request))
     if len(data) > _IN_A_THREAD_BYTES:
         jobs = await asyncio.to_thread(jobs_of, *arguments)
     else:
@@ -64,10 +63,10 @@ async def enqueue_batch(context: ApiContext, request: Request) -> Response:
     return JsonAnswer(_rendered(accepted), 202)
 
 
-def jobs_of(services: Services, data: bytes, lines: bool, trace: str | None) -> list[NewJob]:
+def jobs_of(terms: Terms, data: bytes, lines: bool, trace: str | None) -> list[NewJob]:
     """The jobs of a batch's body. Raises Malformed, InvalidInput, BodyTooLarge with pointers like ``/jobs/57/kind``."""
     values = _lines(data) if lines else _members(json.parse(data))
-    most = services.settings.limits.batch_jobs
+    most = terms.limits.batch_jobs
     if not values:
         raise InvalidInput.of("/jobs", "is empty; send at least one job")
     if len(values) > most:
@@ -78,7 +77,7 @@ def jobs_of(services: Services, data: bytes, lines: bool, trace: str | None) -> 
         at = f"/jobs/{position}"
         try:
             asked = read(EnqueueRequest, value, at=at)
-            jobs.append(new_job(services, asked, value, key=asked.idempotency_key, traceparent=trace, at=at))
+            jobs.append(accept(asked, value, terms=terms, key=asked.idempotency_key, traceparent=trace, at=at))
         except InvalidInput as refusal:
             wrong += refusal.errors
             if len(wrong) >= MAX_ERRORS:

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tenure.acceptance import Terms
 from tenure.api.claiming import ClaimDesk
 from tenure.api.intake import Intake
 from tenure.api.services import Services
@@ -19,6 +20,7 @@ class ApiContext:
     """One application's parts."""
 
     services: Services
+    terms: Terms
     watcher: JobWatcher
     intake: Intake
     claims: ClaimDesk
@@ -28,6 +30,7 @@ class ApiContext:
         """The parts for these services."""
         return cls(
             services=services,
+            terms=Terms(registry=services.registry, limits=services.settings.limits, defaults=services.settings.jobs),
             watcher=JobWatcher(services.database),
             intake=Intake(services.database),
             claims=ClaimDesk(services),

@@ -35,13 +35,13 @@ class Intake:
         """The job, committed. Raises as `store.enqueue` does for this job alone."""
         future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, future))
-        if self._writer is None:
+        if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write(), name="tenure intake")
         return await future
 
     async def close(self) -> None:
         """Writes what waits, then ends."""
-        while self._writer is not None:
+        while self._writer is not None and not self._writer.done():
             await asyncio.wait([self._writer])
 
     async def _write(self) -> None:

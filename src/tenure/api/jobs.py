@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tenure.acceptance import accept
 from tenure.api import examples
-from tenure.api.accepting import new_job
 from tenure.api.answers import REVALIDATE, JsonAnswer
 from tenure.api.body import read_model_and_value
 from tenure.api.context import ApiContext
@@ -64,7 +64,8 @@ async def enqueue_job(context: ApiContext, request: Request) -> Response:
     limit = body_limit(services.settings.limits.payload_bytes)
     asked, sent = await read_model_and_value(request, wire.EnqueueRequest, limit=limit)
     key = idempotency_key(request, asked.idempotency_key)
-    enqueued = await context.intake.enqueue(new_job(services, asked, sent, key=key, traceparent=traceparent(request)))
+    accepted = accept(asked, sent, terms=context.terms, key=key, traceparent=traceparent(request))
+    enqueued = await context.intake.enqueue(accepted)
     job, replayed = enqueued.job, enqueued.replayed
     if not replayed and job.available_at <= job.created_at:
         services.bell.ring(notify.WORK, job.queue)

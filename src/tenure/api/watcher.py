@@ -66,8 +66,9 @@ class JobWatcher:
     async def close(self) -> None:
         """Ends the loop."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            task, self._task = self._task, None
+            task.cancel()
+            await asyncio.wait([task])
 
     async def _run(self) -> None:
         away = False

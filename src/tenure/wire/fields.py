@@ -16,6 +16,7 @@ MAX_METADATA_BYTES = 16_384
 MAX_SECONDS = 31_536_000.0
 """A year: beyond it a delay or a timeout is a mistake, and dates stay within range."""
 
+_NAME = re.compile(NAME_PATTERN.rstrip("$"))
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
@@ -24,7 +25,7 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-
 
 def _name(value: str) -> str:
     # Not `pattern=`: its `$` lets a final newline pass in one engine, and its message is a regular expression.
-    if not re.fullmatch(NAME_PATTERN.rstrip("$"), value):
+    if not _NAME.fullmatch(value):
         raise ValueError("takes letters, digits and . _ : / - and begins with a letter or a digit")
     return value
 

@@ -1,6 +1,7 @@
 """From the house's dataclasses to what JSON shows of them. Payloads and results go through as text, never parsed."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -12,8 +13,12 @@ _NULL = orjson.Fragment(b"null")
 
 def time(moment: datetime | None) -> str | None:
     """RFC 3339, UTC, always with microseconds."""
-    if moment is None:
-        return None
+    return None if moment is None else _time_text(moment)
+
+
+# Writing a time costs as much as the rest of a small job; jobs that were accepted or claimed together share theirs.
+@lru_cache(maxsize=4_096)
+def _time_text(moment: datetime) -> str:
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
     return f"{moment.isoformat(timespec='microseconds')[:-6]}Z"
