@@ -94,7 +94,12 @@ STATEMENTS = (
             WHEN 'succeeded' THEN cancel_outcome IS NULL OR cancel_outcome = 'finished_first'
             ELSE cancel_outcome IS NULL END
         )
-    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
+    ) WITH (
+        fillfactor = 80,
+        autovacuum_vacuum_scale_factor = 0.01,
+        autovacuum_analyze_scale_factor = 0.02,
+        autovacuum_vacuum_cost_delay = 0
+    )
     """,
     """
     COMMENT ON COLUMN jobs.releases IS 'releases and snoozes so far: capped, then they count'

@@ -1,6 +1,7 @@
 """From what was asked for to the job that is stored: the job's own word, else its kind's, else the service's."""
 
 import hashlib
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.errors import BodyTooLarge, FieldError, InvalidInput
@@ -13,28 +14,34 @@ from tenure.worker.registry import JobRegistry
 from tenure.worker.spec import HandlerSpec
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What jobs are accepted on: the kinds that are known here, the limits, and what holds where nobody says otherwise."""
+
+    registry: JobRegistry | None = None
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    defaults: JobSettings = field(default_factory=JobSettings)
+
+
 def accept(
     asked: EnqueueRequest,
     sent: dict[str, Any],
     *,
-    registry: JobRegistry | None,
-    limits: LimitSettings,
-    defaults: JobSettings,
+    terms: Terms,
     key: str | None,
     traceparent: str | None = None,
-    submitted_by: str | None = None,
     at: str = "",
 ) -> NewJob:
     """The job to store. ``sent`` is the request as it came (the key stands for it), ``at`` its pointer within a batch.
 
     Raises BodyTooLarge for a payload over the limit, InvalidInput for one that a known kind does not take.
     """
-    spec = registry.get(asked.kind) if registry is not None else None
+    spec = terms.registry.get(asked.kind) if terms.registry is not None else None
     payload = dumps(asked.payload)
-    if len(payload) > limits.payload_bytes:
+    limit = terms.limits.payload_bytes
+    if len(payload) > limit:
         raise BodyTooLarge(
-            f"{at}/payload is {len(payload):,} bytes as JSON; at most {limits.payload_bytes:,} are taken",
-            limit_bytes=limits.payload_bytes,
+            f"{at}/payload is {len(payload):,} bytes as JSON; at most {limit:,} are taken", limit_bytes=limit
         )
     schema_version = asked.schema_version or 1
     if spec is not None and _knows(spec, schema_version):
@@ -49,7 +56,7 @@ def accept(
         schema_version=schema_version,
         tags=tuple(asked.tags or ()),
         metadata=dumps(asked.metadata or {}).decode(),
-        max_attempts=asked.max_attempts or (spec and spec.max_attempts) or defaults.max_attempts,
+        max_attempts=asked.max_attempts or (spec and spec.max_attempts) or terms.defaults.max_attempts,
         available_at=asked.available_at,
         delay_seconds=asked.delay_seconds,
         timeout_seconds=asked.timeout_seconds or (spec.timeout_seconds if spec else None),
@@ -59,7 +66,6 @@ def accept(
         idempotency_key=key,
         request_digest=_digest(sent) if key is not None else None,
         concurrency_key=asked.concurrency_key,
-        submitted_by=submitted_by,
         traceparent=traceparent,
     )
 

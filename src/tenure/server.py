@@ -125,12 +125,12 @@ class Service:
 
     async def _start(self) -> None:
         settings = self.settings
-        artifacts = open_artifact_store(settings.reports, settings.process.data_dir)
-        registry = self._registry(artifacts)
         url = settings.database.url
         if not url:
             self._embedded = _embedded(settings)
             url = await asyncio.to_thread(self._embedded.start)
+        artifacts = open_artifact_store(settings.reports, settings.process.data_dir)
+        registry = self._registry(artifacts, url)
         database_settings = settings.database.model_copy(update={"url": url})
         self._database = database = await Database.open(database_settings, application_name="tenure serve")
         listener = Listener(database)
@@ -221,10 +221,12 @@ class Service:
             shutdown_grace_seconds=settings.shutdown_grace_seconds,
         )
 
-    def _registry(self, artifacts: ArtifactStore) -> JobRegistry:
+    def _registry(self, artifacts: ArtifactStore, database_url: str) -> JobRegistry:
         reports = None
         if self.settings.reports.reports_file is not None:
-            reports = ReportCatalog.load(self.settings.reports.reports_file, environment=self.settings.environment)
+            # A report may read Tenure's own database, wherever that is: also the embedded one.
+            environment = {**self.settings.environment, "TENURE_DATABASE_URL": database_url}
+            reports = ReportCatalog.load(self.settings.reports.reports_file, environment=environment)
         registry = builtin_registry(reports=reports, artifacts=artifacts)
         if self._extra_registry is not None:
             registry.include(self._extra_registry)

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenure.acceptance import accept
+from tenure.acceptance import Terms, accept
 from tenure.jobs.model import Job
-from tenure.settings import JobSettings, LimitSettings
 from tenure.store import enqueue as store_enqueue
 from tenure.store.guest import GuestOf, guest, wake
 from tenure.wire.jobs import EnqueueRequest
@@ -52,14 +51,7 @@ async def enqueue(
     """
     sent = parse(dumps({"kind": kind, "payload": payload, **(options or {}), **_plain(fields)}))
     asked = read(EnqueueRequest, sent)
-    job = accept(
-        asked,
-        sent,
-        registry=registry,
-        limits=LimitSettings(),
-        defaults=JobSettings(),
-        key=asked.idempotency_key,
-    )
+    job = accept(asked, sent, terms=Terms(registry=registry), key=asked.idempotency_key)
     (accepted,) = await store_enqueue.enqueue(await guest(connection, schema), [job])
     return EnqueuedJob(accepted.job, accepted.replayed, connection, schema)
 

@@ -57,5 +57,6 @@ async def _executor(connection: Any) -> Executor:
     if isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return connection
     raise ConfigurationError(
-        f"enqueue() takes an asyncpg connection or SQLAlchemy's AsyncConnection or AsyncSession, not {type(connection).__name__}"
+        "enqueue() takes an asyncpg connection or SQLAlchemy's AsyncConnection or AsyncSession, "
+        f"not {type(connection).__name__}"
     )
