@@ -62,7 +62,7 @@ class Stage:
             "TENURE_LEASE_SECONDS": "2",
             "TENURE_REAP_SECONDS": "0.2",
             "TENURE_WORKER_POLL_SECONDS": "0.2",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(self.folder)]),
             "NO_COLOR": "1",
             **{f"TENURE_{name}": value for name, value in settings.items()},
         }
