@@ -21,6 +21,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -41,6 +42,7 @@ from tenure.settings import Settings
 from tenure.store import schema
 from tenure.store.database import Database
 from tenure.store.notify import Bell, Listener
+from tenure.worker.attempt import AttemptLimits
 from tenure.worker.broker import DatabaseBroker
 from tenure.worker.registry import JobRegistry
 from tenure.worker.runtime import Worker
@@ -51,6 +53,7 @@ _IN_FLIGHT_SECONDS = 10
 """How long requests under way may take after the listener closed."""
 
 _RETRY_SECONDS = 1.0
+_LEFTOVER_SECONDS = 2.0
 
 _IS_WRITABLE = "SELECT NOT pg_is_in_recovery() AND NOT current_setting('transaction_read_only')::boolean AS writable"
 
@@ -127,7 +130,7 @@ class Service:
         settings = self.settings
         url = settings.database.url
         if not url:
-            self._embedded = _embedded(settings)
+            self._embedded = embedded_postgres(settings)
             url = await asyncio.to_thread(self._embedded.start)
         artifacts = open_artifact_store(settings.reports, settings.process.data_dir)
         registry = self._registry(artifacts, url)
@@ -219,6 +222,7 @@ class Service:
             queues=settings.queues,
             poll_seconds=settings.poll_seconds,
             shutdown_grace_seconds=settings.shutdown_grace_seconds,
+            limits=AttemptLimits(result_bytes=self.settings.limits.result_bytes),
         )
 
     def _registry(self, artifacts: ArtifactStore, database_url: str) -> JobRegistry:
@@ -251,7 +255,6 @@ class Service:
                 proxy_headers=False,
                 timeout_keep_alive=http.keep_alive_seconds,
                 timeout_graceful_shutdown=_IN_FLIGHT_SECONDS,
-                limit_concurrency=http.max_connections,
                 ws="none",
             )
         )
@@ -375,8 +378,21 @@ def new_worker_id() -> str:
 
 def run(make: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Runs the coroutine on the fastest event loop there is and returns its exit code."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(make())
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    code = loop.run_until_complete(make())
+    # All that matters has ended in order by now. A handler that will not stop, whose job the worker has left to its
+    # lease, must not keep the process: it gets a moment, then goes with it.
+    leftover = asyncio.all_tasks(loop)
+    for task in leftover:
+        task.cancel()
+    if leftover and loop.run_until_complete(asyncio.wait(leftover, timeout=_LEFTOVER_SECONDS))[1]:
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    return code
 
 
 @contextlib.contextmanager
@@ -393,7 +409,8 @@ def _signals() -> Iterator["asyncio.Queue[signal.Signals]"]:
             loop.remove_signal_handler(number)
 
 
-def _embedded(settings: Settings) -> EmbeddedPostgres:
+def embedded_postgres(settings: Settings) -> EmbeddedPostgres:
+    """The PostgreSQL of the data directory, not started."""
     binaries = settings.process.postgres_bin
     return EmbeddedPostgres(
         settings.process.data_dir.absolute() / "postgres",

@@ -91,8 +91,8 @@ class HttpSettings(_Group):
     keep_alive_seconds: int = Field(
         75, ge=1, le=3_600, alias="KEEP_ALIVE_SECONDS", description="idle time of a kept connection; above your proxy's"
     )
-    max_connections: int = Field(
-        1_000, ge=1, le=100_000, alias="MAX_CONNECTIONS", description="most connections at once; beyond them, 503"
+    max_requests: int = Field(
+        1_000, ge=1, le=100_000, alias="MAX_REQUESTS", description="most requests under way at once; beyond them, 503"
     )
     body_timeout_seconds: float = Field(
         30.0, gt=0, le=3_600, alias="BODY_TIMEOUT_SECONDS", description="longest time a request's body may take"
@@ -124,7 +124,7 @@ class LimitSettings(_Group):
 class JobSettings(_Group):
     """What holds for a job that does not say otherwise, and whose kind does not."""
 
-    max_attempts: int = Field(3, ge=1, le=1_000, alias="MAX_ATTEMPTS", description="attempts before a job is dead")
+    max_attempts: int = Field(3, ge=1, le=10_000, alias="MAX_ATTEMPTS", description="attempts before a job is dead")
     lease_seconds: float = Field(30.0, ge=1, le=86_400, alias="LEASE_SECONDS", description="length of a lease")
     backoff_base_seconds: float = Field(1.0, gt=0, alias="BACKOFF_BASE_SECONDS", description="first backoff's ceiling")
     backoff_factor: float = Field(2.0, ge=1, le=100, alias="BACKOFF_FACTOR", description="growth of the ceiling")
@@ -290,7 +290,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
             groups[name] = group.model_validate({key: value for key, value in values.items() if key in aliases})
         except ValidationError as error:
             problems += [
-                f"{PREFIX}{problem['loc'][0]}={_shown(str(problem['loc'][0]), problem['input'])}: {problem['msg']}"
+                f"{PREFIX}{problem['loc'][0]}={_shown(str(problem['loc'][0]), problem['input'])}: {problem['msg'].removeprefix('Value error, ')}"
                 for problem in error.errors()
             ]
     if problems:

@@ -10,8 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from tenure.api.app import OPERATIONS, create_app
+from tenure.api.edge import Edge
 from tenure.api.services import Services
 from tenure.store.database import Database
 from tests.api.calling import JSON, enqueue, pointers, problem, read
@@ -290,3 +293,25 @@ async def test_limits_hold_for_settings_of_another_size(make_services: MakeServi
 async def test_unknown_parameter_of_a_post_is_refused(client: httpx.AsyncClient, database: Database) -> None:
     assert pointers(await client.post("/jobs?dry_run=1", json={"kind": "test.noop"})) == ["dry_run"]
     assert await count(database) == 0
+
+
+async def test_too_many_requests_at_once_are_told_to_come_back_and_health_is_answered_all_the_same() -> None:
+    under_way, finish = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            under_way.set()
+            await finish.wait()
+        await PlainTextResponse("done")(scope, receive, send)
+
+    transport = httpx.ASGITransport(Edge(slow, max_requests=1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://tenure") as busy:
+        first = asyncio.create_task(busy.get("/slow"))
+        await under_way.wait()
+        refused = await busy.get("/jobs")
+        problem(refused, 503, "unavailable")
+        assert "Retry-After" in refused.headers
+        assert (await busy.get("/healthz")).status_code == 200
+        finish.set()
+        assert (await first).status_code == 200
+        assert (await busy.get("/jobs")).status_code == 200

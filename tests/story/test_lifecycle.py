@@ -148,3 +148,16 @@ async def test_a_crash_of_the_service_loses_no_accepted_job(stage: Stage) -> Non
         for job_id in accepted:
             await caller.in_state(job_id, "succeeded", timeout_seconds=60)
     assert all(stage.starts()[job_id] == 1 for job_id in accepted)
+
+
+async def test_a_handler_that_never_stops_does_not_keep_the_process_and_its_job_comes_back(stage: Stage) -> None:
+    service = await stage.serve("--no-workers")
+    worker = stage.start("worker", SHUTDOWN_GRACE_SECONDS="0.1")
+    async with submitter(service.url) as caller:
+        job = await caller.enqueue("story.stubborn", stage.payload(), lease_seconds=1)
+        await until(lambda: stage.starts()[job["id"]] == 1, timeout_seconds=30)
+        worker.send(signal.SIGTERM)
+        assert await worker.exit_code(timeout_seconds=60) == 0
+        assert "does not stop" in worker.output()
+        await caller.in_state(job["id"], "queued")
+        assert await caller.types(job["id"]) == ["enqueued", "leased", "lease_expired"]

@@ -65,7 +65,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(TenureError, _on_tenure_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_middleware(Edge)
+    app.add_middleware(Edge, max_requests=services.settings.http.max_requests)
     return app
 
 

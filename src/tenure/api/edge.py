@@ -8,20 +8,25 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.api.answers import problem_answer
-from tenure.errors import InternalError, Malformed, TenureError
+from tenure.errors import InternalError, Malformed, TenureError, Unavailable
 
 logger = logging.getLogger(__name__)
 
+_ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz"})
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}\Z")
 
 
 class Edge:
-    """Pure ASGI: gives each request its id (the caller's, if sane), refuses what is not UTF-8, turns what nobody caught
-    into a 500 that says nothing of the inside, and adds the headers of every answer.
+    """Pure ASGI: gives each request its id (the caller's, if sane), refuses what is not UTF-8 and what is too much at
+    once, turns what nobody caught into a 500 that says nothing of the inside, and adds the headers of every answer.
+
+    Health checks are never refused: a busy service is not a dead one.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, max_requests: int) -> None:
         self._app = app
+        self._max_requests = max_requests
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,8 +43,11 @@ class Edge:
                 _add_headers(message, request_id)
             await send(message)
 
+        self._under_way += 1
         try:
             check_text(scope)
+            if self._under_way > self._max_requests and scope["path"] not in _ALWAYS_ANSWERED:
+                raise Unavailable("too many requests are under way here; come back, or ask another service")
             await self._app(scope, receive, send_with_headers)
         except TenureError as error:
             if started:
@@ -52,6 +60,8 @@ class Edge:
                 return
             fault = InternalError("this is a fault of the service; its log has the request id")
             await problem_answer(fault, scope)(scope, receive, send_with_headers)
+        finally:
+            self._under_way -= 1
 
 
 def check_text(scope: Scope) -> None:

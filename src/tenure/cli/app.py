@@ -1,9 +1,11 @@
 """All commands under one name, and what every one of them does with an error: one sentence, and a code that means it."""
 
+import io
+import os
 import sys
+import traceback
 from typing import Any
 
-import click
 import typer
 
 from tenure.cli import demo, inspect, jobs, operate, pages, serve
@@ -19,6 +21,9 @@ from tenure.errors import (
     Unavailable,
     VersionMismatch,
 )
+
+_WrongUsage: Any = typer.BadParameter.__base__
+"""Typer carries a Click of its own, or depends on one: what both call wrong usage is found by way of Typer's own name."""
 
 REFUSED, USAGE, UNREACHABLE, NOT_FOUND, CONFLICT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
@@ -48,6 +53,10 @@ app.command("docs", hidden=True)(pages.docs)
 
 def main() -> None:
     """The ``tenure`` command: never a stack trace for what the user can mend."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # On a terminal that is not UTF-8, a sign that it lacks is spelled out.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -55,24 +64,25 @@ def run(arguments: list[str]) -> int:
     """Runs one command; returns its exit code."""
     try:
         result: Any = app(arguments, standalone_mode=False)
-    except click.exceptions.Exit as exited:
+        sys.stdout.flush()
+    except typer.Exit as exited:
         return exited.exit_code
-    except click.exceptions.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except click.ClickException as error:
+    except _WrongUsage as error:
         error.show()
         return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output (head, less) has had enough.
-        sys.stderr.close()
+        # The reader of our output (head, less) has had enough; what is still to be flushed must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         code = _code_of(error)
         if code is None:
-            raise
-        fail(str(error), _hints(error))
+            traceback.print_exc()
+            fail("this is a bug in Tenure, not in what you did; the lines above help whoever mends it")
+            return REFUSED
+        fail(_sentence(error), _hints(error))
         return code
     return result if isinstance(result, int) else 0
 
@@ -89,8 +99,16 @@ def _code_of(error: Exception) -> int | None:
             return CONFLICT
         case TenureError():
             return REFUSED
+        case OSError() if error.filename is not None:
+            return REFUSED
         case _:
             return None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _hints(error: Exception) -> list[str]:

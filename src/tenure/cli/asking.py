@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -13,11 +14,22 @@ from tenure.settings import load
 UrlOption = Annotated[str | None, typer.Option("--url", help="the service; default TENURE_URL", metavar="URL")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON document, for programs")]
 WaitOption = Annotated[float, typer.Option("--wait", help="seconds to wait for the end", min=0, max=60)]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="the job's id")]
+
+
+def _job_id(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a job's id: that is a UUID, as `tenure jobs list` shows it"
+        ) from None
+
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="the job's id", parser=_job_id)]
 
 
 @contextmanager
 def service(url: str | None) -> Iterator[Client]:
     """A client of the service that is meant."""
-    with Client(url.rstrip("/") if url else load(os.environ).client.url) as client:
+    with Client(load(os.environ, URL=url).client.url) as client:
         yield client

@@ -1,6 +1,7 @@
 """``tenure demo``: the service's main work, for real, in under a minute; it checks what it shows and stops everything."""
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from tenure.cli.output import fact, jobs_table, out, size, span, state, timeline
 from tenure.client import Client
-from tenure.embedded import EmbeddedPostgres
+from tenure.embedded import EmbeddedPostgres, binaries_at
 from tenure.errors import TenureError
 from tenure.handlers.sources.sample_orders import load_sample_orders
 from tenure.server import Service
@@ -48,6 +49,9 @@ default = 2000-01-01
 """
 
 
+_TAKEN = frozenset({"TENURE_DATA_DIR", "TENURE_POSTGRES_BIN"})
+
+
 class PromiseBroken(Exception):
     """A step did not come out as Tenure promises."""
 
@@ -58,7 +62,8 @@ def demo(
 ) -> int:
     """Show it all: a report exported, a dead letter retried, a run cancelled. Then stop everything."""
     began = time.monotonic()
-    folder = load({}).process.data_dir.absolute() / "demo"
+    place = _place()
+    folder = place.process.data_dir.absolute() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     out.print(
         Panel(
@@ -70,7 +75,7 @@ def demo(
         )
     )
     try:
-        with _Stage(folder, rows) as stage, Client(stage.url) as client:
+        with _Stage(place, folder, rows) as stage, Client(stage.url) as client:
             out.print(f"The service answers at [bold]{stage.url}[/bold]\n")
             for step in (_export, _dead_letter, _cancellation):
                 step(client, folder)
@@ -85,13 +90,21 @@ def demo(
     return 0
 
 
+def _place() -> Settings:
+    """Where the demo may put its things; it takes no other setting, to be the same everywhere."""
+    return load({name: value for name, value in os.environ.items() if name in _TAKEN})
+
+
 class _Stage:
     """PostgreSQL with the sample orders, and a service on it, in a thread of its own."""
 
-    def __init__(self, folder: Path, rows: int) -> None:
+    def __init__(self, place: Settings, folder: Path, rows: int) -> None:
         self._folder = folder
         self._rows = rows
-        self._postgres = EmbeddedPostgres(folder / "postgres")
+        binaries = place.process.postgres_bin
+        self._postgres = EmbeddedPostgres(
+            folder / "postgres", binaries=binaries_at(binaries) if binaries is not None else None
+        )
         self._loop = uvloop.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="tenure demo service", daemon=True)
         self._service: Service | None = None

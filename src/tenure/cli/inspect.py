@@ -1,6 +1,5 @@
 """What there is to know without a service: settings, the API's description, where the database is."""
 
-import asyncio
 import os
 
 from rich.markup import escape
@@ -9,14 +8,16 @@ from rich.table import Table
 from tenure import __version__
 from tenure.api.app import openapi_document
 from tenure.cli.asking import JsonOption
+from tenure.cli.configured import configured
 from tenure.cli.output import out, print_json
-from tenure.embedded import EmbeddedPostgres
+from tenure.errors import DatabaseUnavailable
+from tenure.server import embedded_postgres
 from tenure.settings import PREFIX, fields, load, shown_value
 
 
 def settings(json: JsonOption = False) -> None:
     """List every setting: its variable, default, value now, and what it is for."""
-    current = load(os.environ)
+    current = configured()
     rows = [
         {
             "variable": PREFIX + str(field.alias),
@@ -53,8 +54,14 @@ def database_url() -> None:
     if current.database.url:
         print(current.database.url)  # noqa: T201 - for $(…)
         return
-    server = EmbeddedPostgres(current.process.data_dir.absolute() / "postgres")
-    print(asyncio.run(asyncio.to_thread(server.url)))  # noqa: T201 - for $(…)
+    server = embedded_postgres(current)
+    if server.postmaster_pid is None:
+        raise DatabaseUnavailable(
+            f"the embedded PostgreSQL in {server.root} is not running, and is reached only while a service uses it: "
+            "start one here with `tenure serve`, or set TENURE_DATABASE_URL"
+        )
+    with server:  # joins the one that runs, for as long as it takes to ask
+        print(server.url())  # noqa: T201 - for $(…)
 
 
 def version() -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from tenure.cli.asking import JobId, JsonOption, UrlOption, WaitOption, service
-from tenure.cli.output import ago, jobs_table, out, print_json, remark, size, state, timeline
+from tenure.cli.output import ago, jobs_table, out, plain, print_json, remark, size, state, timeline
+from tenure.errors import TenureError
 from tenure.wire.json import parse
 
 app = typer.Typer(help="Enqueue, list, read and follow jobs.", no_args_is_help=True)
@@ -50,7 +51,7 @@ def enqueue(
     url: UrlOption = None,
 ) -> int:
     """Enqueue one job."""
-    value = parse(sys.stdin.buffer.read() if payload == "-" else payload)
+    value = _payload(payload)
     fields: dict[str, Any] = {
         "queue": queue,
         "priority": priority,
@@ -91,7 +92,8 @@ def follow(job_id: JobId, url: UrlOption = None) -> None:
     with service(url) as client:
         for kind, data in client.follow(job_id):
             if kind == "progress":
-                out.print(f"[dim]{ago(data['at']):>10}  progress {data.get('message') or data.get('fraction')}[/dim]")
+                words = data.get("message") or data.get("fraction")
+                out.print(f"[dim]{ago(data['at']):>10}  progress {plain(words)}[/dim]")
             else:
                 out.print(f"{ago(data['at']):>10}  {kind} → {state(data['state'])}")
 
@@ -111,13 +113,20 @@ def artifacts(
             if json:
                 print_json({"items": found})
             for item in [] if json else found:
-                out.print(f"{item['name']}  {size(item['bytes'])}  {item['rows']} rows  sha256 {item['sha256']}")
+                out.print(f"{plain(item['name'])}  {size(item['bytes'])}  {item['rows']} rows  sha256 {item['sha256']}")
             return
         target = (to or Path()) / name if to is None or to.is_dir() else to
         with target.open("wb") as file:
             for chunk in client.download(job_id, name):
                 file.write(chunk)
-        out.print(f"wrote {target} ({size(target.stat().st_size)})")
+        out.print(f"wrote {plain(target)} ({size(target.stat().st_size)})")
+
+
+def _payload(text: str) -> Any:
+    try:
+        return parse(sys.stdin.buffer.read() if text == "-" else text)
+    except TenureError as error:
+        raise typer.BadParameter(f"the payload: {error.detail}") from None
 
 
 def show_page(page: dict[str, Any], *, json: bool) -> None:
@@ -138,10 +147,10 @@ def show_job(job: dict[str, Any], *, json: bool) -> None:
     if json:
         print_json(job)
         return
-    out.print(f"[bold]{job['id']}[/bold]  {job['kind']} in {job['queue']}  {state(job['state'])}", end="")
+    out.print(f"[bold]{job['id']}[/bold]  {plain(job['kind'])} in {plain(job['queue'])}  {state(job['state'])}", end="")
     out.print(f"  attempt {job['attempts']} of {job['max_attempts']}, version {job['version']}")
     if words := remark(job):
-        out.print(words, markup=False)
+        out.print(plain(words))
     if job["result"] is not None:
         out.print("result:", end=" ")
         print_json(job["result"])

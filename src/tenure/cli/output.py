@@ -1,6 +1,7 @@
 """What people see: tables and colour on a terminal, plain lines elsewhere; JSON for programs."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,9 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 _WIDE = 130
 """From so many columns on, what is known about a job has room beside it; on less it goes below."""
 
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_DELETE_AND_C1 = re.compile(r"[\x7f-\x9f]")
+
 STATE_STYLES = {
     "queued": "cyan",
     "running": "blue",
@@ -31,14 +35,22 @@ STATE_STYLES = {
 
 def fail(message: str, hints: Sequence[str] = ()) -> None:
     """One sentence on stderr, and what helps."""
-    err.print(f"[red]error:[/red] {escape(message)}")
+    err.print(f"[red]error:[/red] {plain(message)}")
     for hint in hints:
-        err.print(f"  {escape(hint)}")
+        err.print(f"  {plain(hint)}")
+
+
+def plain(text: object) -> str:
+    """Text of others as it may stand on a terminal: no markup of ours in it, and no control sequence of anybody's."""
+    return escape(_CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text)))
 
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=not is_unicode, indent=2)
+    # JSON leaves these as they are, and some terminals obey them.
+    sys.stdout.write(_DELETE_AND_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def state(name: str) -> str:
@@ -81,14 +93,14 @@ def jobs_table(jobs: Sequence[dict[str, Any]]) -> RenderableType:
     if out.width >= _WIDE:
         table = _table("id", "kind", "queue", "state", "tries", "created", "what is known")
         for job in jobs:
-            table.add_row(*_cells(job), escape(remark(job)))
+            table.add_row(*_cells(job), plain(remark(job)))
         return table
     lines: list[RenderableType] = []
     for job in jobs:
         job_id, *cells = _cells(job)
         lines.append(Text.from_markup(f"{job_id}  {'  '.join(cells)}"))
         if known := remark(job):
-            lines.append(Padding(Text(known, style="dim"), (0, 0, 0, 2)))
+            lines.append(Padding(Text.from_markup(plain(known), style="dim"), (0, 0, 0, 2)))
     return Group(*lines)
 
 
@@ -101,7 +113,7 @@ def _table(*names: str) -> Table:
 
 def _cells(job: dict[str, Any]) -> tuple[str, ...]:
     tries = f"{job['attempts']}/{job['max_attempts']}"
-    return job["id"], escape(job["kind"]), escape(job["queue"]), state(job["state"]), tries, ago(job["created_at"])
+    return job["id"], plain(job["kind"]), plain(job["queue"]), state(job["state"]), tries, ago(job["created_at"])
 
 
 def remark(job: dict[str, Any]) -> str:
@@ -139,7 +151,7 @@ def timeline(events: Sequence[dict[str, Any]]) -> Table:
             f"[dim]+{span(offset):>7}[/dim]",
             event["type"],
             state(event["state"]),
-            f"[dim]{escape(fact(event))}[/dim]",
+            f"[dim]{plain(fact(event))}[/dim]",
         )
     return table
 

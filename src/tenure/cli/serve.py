@@ -2,16 +2,16 @@
 
 import asyncio
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from tenure.cli.configured import configured, log_to_stderr
 from tenure.cli.output import out
 from tenure.cli.tour import tour
-from tenure.embedded import EmbeddedPostgres
-from tenure.errors import ConfigurationError
-from tenure.server import Service, run
-from tenure.settings import Settings
+from tenure.errors import ConfigurationError, DatabaseUnavailable
+from tenure.server import Service, embedded_postgres, run
+from tenure.settings import DatabaseSettings, Settings
 from tenure.store import schema
 from tenure.worker.registry import JobRegistry, load_registry
 
@@ -69,16 +69,26 @@ def migrate() -> int:
     settings = configured()
     log_to_stderr(settings)
     if settings.database.url:
-        before, after = asyncio.run(schema.migrate(settings.database))
+        before, after = _migrate(settings.database)
     else:
-        with EmbeddedPostgres(settings.process.data_dir.absolute() / "postgres") as server:
-            database = settings.database.model_copy(update={"url": server.url()})
-            before, after = asyncio.run(schema.migrate(database))
+        with embedded_postgres(settings) as server:
+            before, after = _migrate(settings.database.model_copy(update={"url": server.url()}))
     if before == after:
         out.print(f"schema {settings.database.schema_name} is at {after} already")
     else:
         out.print(f"schema {settings.database.schema_name}: {before or 'nothing'} → {after}")
     return 0
+
+
+def _migrate(database: DatabaseSettings) -> tuple[str | None, str]:
+    try:
+        return asyncio.run(schema.migrate(database))
+    except DatabaseUnavailable as error:
+        there = urlsplit(database.url)
+        raise DatabaseUnavailable(
+            f"{error.detail}: is PostgreSQL running at {there.netloc.rpartition('@')[2] or 'the address'}, with a "
+            f"database {there.path.lstrip('/') or there.username!r}? TENURE_DATABASE_URL says where it is"
+        ) from error
 
 
 def _registry(settings: Settings) -> JobRegistry | None:

@@ -14,6 +14,7 @@ from tenure.jobs.lifecycle import EventType, sources_of
 from tenure.jobs.model import CancelOutcome, ErrorKind, JobError, State
 from tenure.jobs.redact import fingerprint, redact
 from tenure.jobs.retry import RetryPolicy
+from tenure.jobs.text import rfc3339
 
 MAX_FREE_RELEASES = 100
 """Deploys and snoozes give the attempt back this often; after that they count, so that no job circles for ever."""
@@ -104,7 +105,7 @@ def decide_failure(
         detail={
             "error": error_detail(stored),
             "delay_seconds": round(delay, 6),
-            "available_at": available_at.isoformat(),
+            "available_at": rfc3339(available_at),
         },
     )
 
@@ -145,7 +146,7 @@ def decide_expiry(job: Standing, *, now: datetime) -> Decision:
         cancel_outcome=outcome,
         detail={
             "error": error_detail(stored),
-            "expired_at": job.lease_expires_at.isoformat() if job.lease_expires_at else None,
+            "expired_at": rfc3339(job.lease_expires_at) if job.lease_expires_at else None,
         },
     )
 
@@ -160,7 +161,9 @@ def decide_release(job: Standing, *, now: datetime, delay_seconds: float | None 
     event = EventType.RELEASED if delay_seconds is None else EventType.SNOOZED
     available_at = now + timedelta(seconds=delay_seconds or 0.0)
     if event is EventType.SNOOZED and job.deadline_passed(available_at):
-        raise InvalidInput.of("/delay_seconds", f"the job's deadline ({job.deadline_at}) would pass before it is over")
+        raise InvalidInput.of(
+            "/delay_seconds", f"the job's deadline ({rfc3339(job.deadline_at)}) would pass before it is over"
+        )
     free = job.releases < MAX_FREE_RELEASES
     attempts = max(job.attempts - 1, 0) if free else job.attempts
     if attempts >= job.max_attempts:
@@ -176,7 +179,7 @@ def decide_release(job: Standing, *, now: datetime, delay_seconds: float | None 
         attempts=attempts,
         releases=job.releases + 1,
         available_at=available_at,
-        detail={"available_at": available_at.isoformat(), "attempt_returned": free},
+        detail={"available_at": rfc3339(available_at), "attempt_returned": free},
     )
 
 
@@ -257,12 +260,12 @@ def decide_retry(
     deadline = deadline_at or job.deadline_at
     if deadline is not None and deadline <= now:
         raise DeadlinePassed(
-            f"the deadline {deadline.isoformat()} has passed; give a later `deadline_at` or `expires_in_seconds`"
+            f"the deadline {rfc3339(deadline)} has passed; give a later `deadline_at` or `expires_in_seconds`"
         )
     available_at = now + timedelta(seconds=delay_seconds or 0.0)
     if deadline is not None and available_at >= deadline:
         raise InvalidInput.of(
-            "/delay_seconds", f"the job's deadline ({deadline.isoformat()}) would pass before it is over"
+            "/delay_seconds", f"the job's deadline ({rfc3339(deadline)}) would pass before it is over"
         )
     return Decision(
         event=EventType.MANUAL_RETRY,
@@ -271,7 +274,7 @@ def decide_retry(
         releases=0,
         available_at=available_at,
         deadline_at=deadline_at,
-        detail={"reason": reason, "requested_by": requested_by, "available_at": available_at.isoformat()},
+        detail={"reason": reason, "requested_by": requested_by, "available_at": rfc3339(available_at)},
     )
 
 

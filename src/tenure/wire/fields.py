@@ -7,16 +7,13 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from tenure.jobs.text import MAX_ATTEMPTS, NAME_PATTERN, NAME_RULE, is_name
 from tenure.wire.json import dumps
-
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
-"""Names of kinds and queues go into URLs, log lines and metric labels, and are typed by people."""
 
 MAX_METADATA_BYTES = 16_384
 MAX_SECONDS = 31_536_000.0
 """A year: beyond it a delay or a timeout is a mistake, and dates stay within range."""
 
-_NAME = re.compile(NAME_PATTERN.rstrip("$"))
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
@@ -25,8 +22,8 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-
 
 def _name(value: str) -> str:
     # Not `pattern=`: its `$` lets a final newline pass in one engine, and its message is a regular expression.
-    if not _NAME.fullmatch(value):
-        raise ValueError("takes letters, digits and . _ : / - and begins with a letter or a digit")
+    if not is_name(value):
+        raise ValueError(NAME_RULE)
     return value
 
 
@@ -97,7 +94,7 @@ Name = Annotated[
     str,
     Field(min_length=1, max_length=200),
     AfterValidator(_name),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": NAME_PATTERN}),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^{NAME_PATTERN}$"}),
 ]
 Key = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_printable)]
 WorkerId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
@@ -111,7 +108,7 @@ Id = Annotated[UUID, BeforeValidator(_uuid), WithJsonSchema({"type": "string", "
 Token = Annotated[str, Field(max_length=1_000)]
 Version = Annotated[int, Field(ge=1, le=2_147_483_647)]
 Priority = Annotated[int, Field(ge=-100, le=100)]
-MaxAttempts = Annotated[int, Field(ge=1, le=10_000)]
+MaxAttempts = Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)]
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 TimeoutSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]

@@ -1,27 +1,19 @@
 """From the house's dataclasses to what JSON shows of them. Payloads and results go through as text, never parsed."""
 
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Any
 
 import orjson
 
 from tenure.jobs.model import Event, Job
+from tenure.jobs.text import rfc3339
 
 _NULL = orjson.Fragment(b"null")
 
 
 def time(moment: datetime | None) -> str | None:
     """RFC 3339, UTC, always with microseconds."""
-    return None if moment is None else _time_text(moment)
-
-
-# Writing a time costs as much as the rest of a small job; jobs that were accepted or claimed together share theirs.
-@lru_cache(maxsize=4_096)
-def _time_text(moment: datetime) -> str:
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return f"{moment.isoformat(timespec='microseconds')[:-6]}Z"
+    return None if moment is None else rfc3339(moment)
 
 
 def json_text(text: str | None) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tenure.errors import ConfigurationError
 from tenure.jobs.model import DEFAULT_QUEUE
 from tenure.jobs.retry import MAX_DELAY_SECONDS, RetryPolicy
+from tenure.jobs.text import MAX_ATTEMPTS, MAX_NAME_CHARACTERS, NAME_RULE, is_name
 from tenure.worker.signature import read_signature
 from tenure.worker.spec import HandlerSpec, Mode
 
@@ -17,8 +18,6 @@ __all__ = ["HandlerSpec", "JobRegistry", "Mode", "load_registry"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-MAX_NAME_CHARACTERS = 200
-MAX_ATTEMPTS = 1_000
 MIN_LEASE_SECONDS, MAX_LEASE_SECONDS = 1.0, 86_400.0
 
 
@@ -51,7 +50,7 @@ class JobRegistry:
         loop, a plain ``def`` in a thread of its own, and either in a child process with ``process=True``. The
         annotation of ``payload`` (a Pydantic model, or any type Pydantic can validate) is what every payload must fit.
 
-        queue: where jobs of this kind go unless they name a queue. max_attempts: 1 … 1,000. timeout_seconds: per
+        queue: where jobs of this kind go unless they name a queue. max_attempts: 1 … 10,000. timeout_seconds: per
         attempt. lease_seconds: 1 … 86,400. schema_versions: the only ones this handler is given; none means all.
         None leaves a value to the service's settings. Raises ConfigurationError for what cannot work, naming it.
         """
@@ -160,8 +159,8 @@ def _check_name(what: str, value: Any) -> None:
         raise ConfigurationError(f"{what} must be a name, not {value!r}")
     if len(value) > MAX_NAME_CHARACTERS:
         raise ConfigurationError(f"{what} must have at most {MAX_NAME_CHARACTERS} characters, not {len(value)}")
-    if not value.isprintable() or any(character.isspace() for character in value):
-        raise ConfigurationError(f"{what} must not contain spaces or control characters: {value!r}")
+    if not is_name(value):
+        raise ConfigurationError(f"{what} {NAME_RULE}, unlike {value!r}")
 
 
 def _check_number(what: str, value: Any, low: float, high: float) -> None:
