@@ -83,6 +83,7 @@ class Service:
         self._not_ready: str | None = "starting"
         self._stopping = False
         self._hurried = asyncio.Event()
+        self._ended = asyncio.Event()
         self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
@@ -213,6 +214,7 @@ class Service:
             policy_of=registry.policy_of,
             bell=bell,
             listener=listener,
+            capacity=settings.slots,
         )
         return Worker(
             broker,
@@ -320,12 +322,14 @@ class Service:
         """Serves until SIGTERM or SIGINT, or until something broke for good; returns the exit code."""
         with _signals() as signals:
             got = asyncio.ensure_future(signals.get())
-            waited: set[asyncio.Future[Any]] = {got, self._broken}
+            ended = asyncio.ensure_future(self._ended.wait())
+            waited: set[asyncio.Future[Any]] = {got, ended, self._broken}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if self._broken.done():
                 logger.error("stopping: %s", self._broken.result())
-            else:
+            elif got.done():
                 logger.info("stopping on %s; a second one ends it at once", got.result().name)
+            ended.cancel()
             got.cancel()
             stopping = asyncio.ensure_future(self.stop())
             while not stopping.done():
@@ -352,6 +356,11 @@ class Service:
         if error is not None:
             logger.error("%s failed: %s", name, error, exc_info=error)
             self._broken.set_result(f"{name} failed: {error}")
+        elif name == "worker":
+            # An operator told it to end: a process that is nothing else ends with it, a service goes on without.
+            logger.info("the worker has ended")
+            if not self._with_api:
+                self._ended.set()
         elif name != "schema":
             self._broken.set_result(f"{name} ended by itself")
 

@@ -290,7 +290,8 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
             groups[name] = group.model_validate({key: value for key, value in values.items() if key in aliases})
         except ValidationError as error:
             problems += [
-                f"{PREFIX}{problem['loc'][0]}={_shown(str(problem['loc'][0]), problem['input'])}: {problem['msg'].removeprefix('Value error, ')}"
+                f"{PREFIX}{problem['loc'][0]}={_shown(str(problem['loc'][0]), problem['input'])}: "
+                + problem["msg"].removeprefix("Value error, ")
                 for problem in error.errors()
             ]
     if problems:

@@ -57,8 +57,8 @@ def lifecycle_page() -> str:
             "```",
             "",
             "Every row below is one event in the job's history, written in the same transaction as the change itself. A",
-            "heartbeat is the one thing that leaves no event: the lease counts it. **Fenced** means that only the holder of",
-            "the current lease token can cause it; everyone else is told `409 lease-lost`.",
+            "heartbeat is the one thing that leaves no event: the lease counts it. **Fenced** means that on a running job only",
+            "the holder of the current lease token can cause it; everyone else is told `409 lease-lost`.",
             "",
             "| event | from | to | who | fenced | only if | what it does |",
             "|---|---|---|---|---|---|---|",
@@ -77,7 +77,7 @@ def configuration_page() -> str:
         "",
         _BY_HAND,
         "Settings are environment variables, read once at start. A wrong value is named, with what it may be; an empty",
-        "variable is as good as none. `tenure settings` shows what is in force.",
+        "variable is as good as none. Durations are in seconds. `tenure settings` shows what is in force.",
         "",
     ]
     for group, model in GROUPS.items():
@@ -112,7 +112,10 @@ def _ordered(states: frozenset[State]) -> list[str]:
 
 
 def _default(field: Any) -> str:
-    text = str(shown_value(str(field.alias), field.default))
+    shown = shown_value(str(field.alias), field.default)
+    if isinstance(shown, float) and shown.is_integer():
+        shown = int(shown)
+    text = str(shown).lower() if isinstance(shown, bool) else str(shown)
     return f"`{text}`" if text not in {"", "None"} else "–"
 
 

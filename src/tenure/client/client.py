@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 from urllib.parse import quote
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 
 from tenure.client.transport import ServiceUnreachable, Transport, error_of, not_tenure
-from tenure.errors import Unavailable
+from tenure.errors import NotFound, Unavailable
 
 Json = dict[str, Any]
 
@@ -131,6 +131,8 @@ class Client:
     def download(self, job_id: str, name: str) -> Iterator[bytes]:
         """An artifact, chunk by chunk."""
         path = f"{_job(job_id)}/artifacts/{quote(name, safe='')}"
+        if name in {"", ".", ".."}:
+            raise NotFound(f"{name!r} is no name of an artifact")
         try:
             with self._transport.stream(path, headers={}, read_timeout_seconds=60.0) as answer:
                 if not answer.is_success:
@@ -179,5 +181,8 @@ def _lines(answer: httpx.Response) -> Iterator[str]:
 
 
 def _job(job_id: str) -> str:
-    """Quoted, so that no odd id can name another path."""
-    return f"/jobs/{quote(str(job_id), safe='')}"
+    """The job's path. What is no id at all is not asked for: it could name another path."""
+    try:
+        return f"/jobs/{UUID(str(job_id))}"
+    except ValueError:
+        raise NotFound(f"there is no job {job_id!r}: a job's id is a UUID") from None
