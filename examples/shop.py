@@ -1,6 +1,6 @@
 """A shop that writes an order and enqueues its job in one transaction.
 
-Run it, with the shop's table beside Tenure's own in one database::
+Run it beside a service (``tenure serve``), with the shop's table in Tenure's database::
 
     export TENURE_DATABASE_URL=$(tenure database-url)
     tenure worker --app examples.handlers:jobs &
