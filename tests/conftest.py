@@ -111,5 +111,5 @@ async def database(database_settings: DatabaseSettings) -> AsyncIterator[Databas
 
 async def _empty(database: Database) -> None:
     async with database.transaction() as connection:
-        for table in ("artifacts", "events", "jobs", "queues"):
+        for table in ("artifacts", "events", "jobs", "queues", "workers"):
             await connection.execute(f"DELETE FROM tenure.{table}")

@@ -161,3 +161,22 @@ async def test_a_handler_that_never_stops_does_not_keep_the_process_and_its_job_
         assert "does not stop" in worker.output()
         await caller.in_state(job["id"], "queued")
         assert await caller.types(job["id"]) == ["enqueued", "leased", "lease_expired"]
+
+
+async def test_an_operator_quiets_and_ends_a_worker(stage: Stage) -> None:
+    service = await stage.serve("--no-workers")
+    worker = stage.start("worker", WORKER_ID="old")
+    async with submitter(service.url) as caller:
+        job = await caller.enqueue("story.hold", stage.payload())
+        await until(lambda: stage.starts()[job["id"]] == 1, timeout_seconds=30)
+        assert (await caller.client.post("/workers/old/quiet")).status_code == 200
+        waiting = await caller.enqueue("story.quick", stage.payload())
+        shown = (await caller.client.get("/workers/old")).json()
+        assert (shown["running"], shown["holds"][0]["job_id"]) == (1, job["id"])
+        stage.go()
+        await caller.in_state(job["id"], "succeeded")
+        assert (await caller.job(waiting["id"]))["state"] == "queued"
+        assert (await caller.client.post("/workers/old/terminate")).status_code == 200
+        assert await worker.exit_code() == 0
+        stage.start("worker", WORKER_ID="old")
+        await caller.in_state(waiting["id"], "succeeded")

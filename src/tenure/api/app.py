@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenure.api import artifacts, batch, cancel, dead, events, health, jobs, leases, retry, settle
+from tenure.api import artifacts, batch, cancel, dead, events, health, jobs, leases, retry, settle, workers
 from tenure.api.answers import problem_answer
 from tenure.api.context import ApiContext
 from tenure.api.edge import Edge
@@ -33,6 +33,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *retry.OPERATIONS,
     *dead.OPERATIONS,
     *artifacts.OPERATIONS,
+    *workers.OPERATIONS,
     *health.OPERATIONS,
 )
 

@@ -21,6 +21,10 @@ _IN_A_THREAD_BYTES = 262_144
 ModelT = TypeVar("ModelT", bound=WireRequest)
 
 
+SMALL_BODY_BYTES = 65_536
+"""For bodies that carry a few fields."""
+
+
 async def read_model(request: Request, model: type[ModelT], *, limit: int, optional: bool = False) -> ModelT:
     """The body as this model. ``optional``: it may be absent, for all its fields are.
 

@@ -7,12 +7,11 @@ from starlette.responses import Response
 
 from tenure.api import examples
 from tenure.api.answers import JsonAnswer
-from tenure.api.body import read_model
+from tenure.api.body import SMALL_BODY_BYTES, read_model
 from tenure.api.context import ApiContext
 from tenure.api.headers import version_expected, wait_preferred
 from tenure.api.jobs import WAIT_HEADER, WAITED_HEADER
 from tenure.api.operations import Answer, Body, Header, Operation
-from tenure.api.retry import SMALL_BODY_BYTES
 from tenure.api.waiting import until_finished
 from tenure.errors import (
     BodyTooLarge,

@@ -17,6 +17,7 @@ from tenure.jobs.model import Claimed
 from tenure.store import notify
 from tenure.store.claim import KindSelector, claim
 from tenure.store.settle import Outcome, OutcomeKind, settle
+from tenure.store.workers import Directive, WorkerSeen, seen
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ class Claimant:
     worker_id: str
     max_jobs: int
     lease_seconds: float | None
+    capacity: int | None = None
+    version: str | None = None
+    host: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -46,12 +50,18 @@ class _Waiter:
     sent: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+_SEEN_AGAIN_SECONDS = 5.0
+"""A worker that claims all the time is noted this often: that is how late it hears what it was told, when it is idle."""
+_REMEMBERED_WORKERS = 10_000
+
+
 class ClaimDesk:
-    """Hands out leases, now or when there is work."""
+    """Hands out leases, now or when there is work; knows who asks."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._lines: dict[WorkWanted, deque[_Waiter]] = {}
+        self._seen: dict[str, tuple[float, Directive | None]] = {}
         services.listener.subscribe(self._on_hint)
 
     async def claim(
@@ -77,6 +87,30 @@ class ClaimDesk:
                 line[0].sent.set()
             elif self._lines.get(wanted) is line:
                 del self._lines[wanted]
+
+    async def directive(self, wanted: WorkWanted, claimant: Claimant) -> Directive | None:
+        """Notes that the worker is there; says what an operator told it."""
+        now = time.monotonic()
+        seen_at, directive = self._seen.get(claimant.worker_id, (0.0, None))
+        if seen_at and now - seen_at < _SEEN_AGAIN_SECONDS:
+            return directive
+        kinds = None if wanted.kinds is None else [kind.kind for kind in wanted.kinds]
+        async with self._services.database.connection() as connection:
+            directive = await seen(
+                connection,
+                WorkerSeen(
+                    id=claimant.worker_id,
+                    queues=wanted.queues,
+                    kinds=kinds,
+                    capacity=claimant.capacity,
+                    version=claimant.version,
+                    host=claimant.host,
+                ),
+            )
+        if len(self._seen) >= _REMEMBERED_WORKERS:
+            self._seen.clear()
+        self._seen[claimant.worker_id] = (now, directive)
+        return directive
 
     async def _wait(
         self,
@@ -132,6 +166,8 @@ class ClaimDesk:
             services.bell.ring(notify.WORK, queue)
 
     def _on_hint(self, topic: str, subject: str) -> None:
+        if topic == notify.WORKER:
+            self._seen.pop(subject, None)
         if topic != notify.WORK:
             return
         for wanted, line in self._lines.items():

@@ -205,7 +205,8 @@ CLAIMED: dict[str, Any] = {
             "lease_expires_at": "2030-01-31T12:00:31.250000Z",
             "heartbeat_every_seconds": 10.0,
         }
-    ]
+    ],
+    "directive": None,
 }
 
 HEARTBEAT: dict[str, Any] = {
@@ -215,6 +216,7 @@ HEARTBEAT_ANSWER: dict[str, Any] = {
     "lease_expires_at": "2030-01-31T12:00:41.250000Z",
     "cancel_requested": False,
     "deadline_at": None,
+    "directive": None,
 }
 HEARTBEAT_MANY: dict[str, Any] = {
     "two leases": {"leases": [{"job_id": JOB_ID, "lease_token": TOKEN}, {"job_id": OTHER_ID, "lease_token": TOKEN}]}
@@ -293,3 +295,34 @@ HEALTH: dict[str, Any] = {"status": "ok"}
 READY: dict[str, Any] = {"status": "ready", "reasons": []}
 NOT_READY: dict[str, Any] = {"status": "not_ready", "reasons": ["the service is stopping"]}
 OPENAPI: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": "Tenure", "version": "0.1.0"}, "paths": {}}
+
+WORKER: dict[str, Any] = {
+    "id": "host-7:4711:5f2a",
+    "queues": ["default", "exports"],
+    "kinds": ["demo.sleep", "report.export"],
+    "capacity": 10,
+    "version": "0.1.0",
+    "host": "host-7",
+    "directive": None,
+    "directed_at": None,
+    "directed_by": None,
+    "directive_reason": None,
+    "first_seen_at": "2030-01-31T11:00:00.000000Z",
+    "last_seen_at": "2030-01-31T12:00:01.250000Z",
+    "running": 1,
+}
+DIRECT: dict[str, Any] = {"with a reason": {"reason": "moving to another host"}, "just do it": {}}
+WORKER_PAGE: dict[str, Any] = {"items": [WORKER], "next_cursor": None}
+WORKER_DETAIL: dict[str, Any] = WORKER | {
+    "holds": [
+        {
+            "job_id": JOB_ID,
+            "kind": "demo.sleep",
+            "queue": "default",
+            "attempts": 1,
+            "acquired_at": "2030-01-31T12:00:01.250000Z",
+            "expires_at": "2030-01-31T12:00:31.250000Z",
+            "heartbeat_at": "2030-01-31T12:00:01.250000Z",
+        }
+    ]
+}

@@ -42,10 +42,18 @@ async def claim_leases(context: ApiContext, request: Request) -> Response:
     asked = await read_model(request, wire.ClaimRequest, limit=_CLAIM_BODY_BYTES)
     context.refuse_while_draining("claims")
     wanted = WorkWanted(queues=tuple(dict.fromkeys(asked.queues)), kinds=_selectors(context, asked))
-    claimant = Claimant(worker_id=asked.worker_id, max_jobs=asked.max_jobs, lease_seconds=asked.lease_seconds)
+    claimant = Claimant(
+        worker_id=asked.worker_id,
+        max_jobs=asked.max_jobs,
+        lease_seconds=asked.lease_seconds,
+        capacity=asked.capacity,
+        version=asked.version,
+        host=asked.host,
+    )
+    directive = await context.claims.directive(wanted, claimant)
     async with following(request) as gone:
         claimed = await context.claims.claim(wanted, claimant, wait_seconds=asked.wait_seconds, gone=gone)
-    return JsonAnswer({"leases": [_granted(item) for item in claimed]})
+    return JsonAnswer({"leases": [_granted(item) for item in claimed], "directive": directive})
 
 
 def _selectors(context: ApiContext, asked: wire.ClaimRequest) -> tuple[KindSelector, ...] | None:
@@ -117,6 +125,7 @@ def _kept(answer: HeartbeatAnswer) -> dict[str, Any]:
         "lease_expires_at": render.time(answer.lease_expires_at),
         "cancel_requested": answer.cancel_requested,
         "deadline_at": render.time(answer.deadline_at),
+        "directive": answer.directive,
     }
 
 

@@ -141,18 +141,25 @@ def _operation(operation: Operation, parameters: list[dict[str, Any]], schemas: 
     return described
 
 
+_PATH_PARAMETERS = {
+    "job_id": ("the job's id", examples.JOB_ID),
+    "name": ("the file's name", "orders.csv"),
+    "worker_id": ("the worker's name", examples.WORKER["id"]),
+}
+
+
 def _path(path: str) -> tuple[str, list[dict[str, Any]]]:
     parameters: list[dict[str, Any]] = []
     for name, convertor in re.findall(r"{(\w+)(?::(\w+))?}", path):
-        is_id = convertor == "uuid"
+        description, example = _PATH_PARAMETERS[name]
         parameters.append(
             {
                 "name": name,
                 "in": "path",
                 "required": True,
-                "description": "the job's id" if is_id else "the file's name",
-                "schema": {"type": "string", "format": "uuid"} if is_id else {"type": "string"},
-                "example": examples.JOB_ID if is_id else "orders.csv",
+                "description": description,
+                "schema": {"type": "string", "format": "uuid"} if convertor == "uuid" else {"type": "string"},
+                "example": example,
             }
         )
     return re.sub(r":\w+}", "}", path), parameters

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from tenure.api import examples
 from tenure.api.answers import JsonAnswer
-from tenure.api.body import read_model
+from tenure.api.body import SMALL_BODY_BYTES, read_model
 from tenure.api.context import ApiContext
 from tenure.api.headers import entity_tag, version_expected
 from tenure.api.jobs import TAG_HEADER
@@ -25,9 +25,6 @@ from tenure.store.retry import retry
 from tenure.wire import render
 from tenure.wire.cancel import RetryRequest
 from tenure.wire.jobs import Job
-
-SMALL_BODY_BYTES = 65_536
-"""For bodies that carry a few fields."""
 
 
 async def retry_job(context: ApiContext, request: Request) -> Response:

@@ -25,7 +25,7 @@ from tenure.errors import (
 _WrongUsage: Any = typer.BadParameter.__base__
 """Typer carries a Click of its own, or depends on one: what both call wrong usage is found by way of Typer's own name."""
 
-REFUSED, USAGE, UNREACHABLE, NOT_FOUND, CONFLICT, INTERRUPTED = 1, 2, 3, 4, 5, 130
+DONE, REFUSED, USAGE, UNREACHABLE, NOT_FOUND, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 app = typer.Typer(
     name="tenure",
@@ -73,9 +73,12 @@ def run(arguments: list[str]) -> int:
         error.show()
         return USAGE
     except BrokenPipeError:
-        # The reader of our output (head, less) has had enough; what is still to be flushed must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _no_reader()
+    except SystemExit as exited:
+        # What Typer makes of a broken pipe.
+        if not isinstance(exited.__context__, BrokenPipeError):
+            raise
+        return _no_reader()
     except Exception as error:
         code = _code_of(error)
         if code is None:
@@ -85,6 +88,12 @@ def run(arguments: list[str]) -> int:
         fail(_sentence(error), _hints(error))
         return code
     return result if isinstance(result, int) else 0
+
+
+def _no_reader() -> int:
+    """The reader of our output (head, less) has had enough; what is still to be flushed must not complain either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE
 
 
 def _code_of(error: Exception) -> int | None:

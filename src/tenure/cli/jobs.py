@@ -1,6 +1,7 @@
 """``tenure jobs …``: enqueue, list, read, follow, fetch what they made."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,11 +116,24 @@ def artifacts(
             for item in [] if json else found:
                 out.print(f"{plain(item['name'])}  {size(item['bytes'])}  {item['rows']} rows  sha256 {item['sha256']}")
             return
-        target = (to or Path()) / name if to is None or to.is_dir() else to
-        with target.open("wb") as file:
-            for chunk in client.download(job_id, name):
-                file.write(chunk)
+        target = (to or Path()) / Path(name).name if to is None or to.is_dir() else to
+        _write(client.download(job_id, name), target)
         out.print(f"wrote {plain(target)} ({size(target.stat().st_size)})")
+
+
+def _write(chunks: Iterator[bytes], target: Path) -> None:
+    """The file appears whole or not at all; nothing is touched before the first bytes are there."""
+    first = next(chunks, b"")
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(first)
+            for chunk in chunks:
+                file.write(chunk)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _payload(text: str) -> Any:

@@ -134,15 +134,13 @@ class Client:
         if name in {"", ".", ".."}:
             raise NotFound(f"{name!r} is no name of an artifact")
         try:
-            with self._transport.stream(path, headers={}, read_timeout_seconds=60.0) as answer:
+            with self._transport.stream(path, headers={}, read_timeout_seconds=_QUIET_SECONDS) as answer:
                 if not answer.is_success:
                     answer.read()
                     raise error_of(answer)
                 yield from answer.iter_bytes()
         except httpx.TransportError as error:
-            raise ServiceUnreachable(
-                f"the connection to {self.url} broke off in the middle of {name}: ask for it again"
-            ) from error
+            raise self._transport.unreachable(error, waited_seconds=_QUIET_SECONDS) from error
 
     def _page(self, path: str, **params: Any) -> Json:
         page = self._transport.request("GET", path, params=params)

@@ -51,6 +51,11 @@ def roster(
             run_once=lambda: tasks.drop_partitions(database, settings),
         ),
         Task(
+            name="forget absent workers",
+            interval_seconds=3_600.0,
+            run_once=lambda: tasks.forget_absent_workers(database),
+        ),
+        Task(
             name="sweep unpublished artifacts",
             interval_seconds=3_600.0,
             run_once=lambda: tasks.sweep_artifacts(database, artifacts),

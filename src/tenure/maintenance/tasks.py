@@ -13,6 +13,7 @@ from tenure.store.notify import WORK, Bell
 from tenure.store.partitions import create_partition, drop_partition, droppable_days, missing_days
 from tenure.store.prune import prune
 from tenure.store.reap import expire_deadlines, reap_expired
+from tenure.store.workers import forget_absent
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,13 @@ async def drop_partitions(database: Database, settings: MaintenanceSettings) -> 
         async with database.transaction() as connection:
             moved = await drop_partition(connection, day)
         logger.info("dropped the events of %s; %s of jobs still kept were moved", day, moved)
+    return 0
+
+
+async def forget_absent_workers(database: Database) -> int:
+    """Drops the records of workers that were not seen for a day."""
+    async with database.connection() as connection:
+        await forget_absent(connection)
     return 0
 
 

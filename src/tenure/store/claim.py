@@ -37,6 +37,8 @@ WITH RECURSIVE kinds AS (
     SELECT q.name FROM unnest($3::text[]) AS q (name)
     WHERE NOT EXISTS (SELECT FROM tenure.queues AS p
         WHERE p.tenant = $2 AND p.name = q.name AND p.paused_at IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM tenure.workers AS w
+        WHERE w.tenant = $2 AND w.id = $8 AND w.directive IS NOT NULL)
 ), hops (queue, kind, priority) AS (
     SELECT first.* FROM open_queues AS q, LATERAL (
         SELECT j.queue, j.kind, j.priority FROM tenure.jobs AS j
@@ -126,7 +128,7 @@ async def claim(
     """Leases up to ``limit`` due jobs of these queues to the worker: highest priority first, then longest due.
 
     ``kinds`` None means any kind. The lease's length is ``lease_seconds``, else the job's, else the kind's, else the
-    default. Jobs past their deadline and paused queues are passed over.
+    default. Jobs past their deadline and paused queues are passed over; a worker that was told to be quiet gets nothing.
     """
     if limit < 1 or not queues or (kinds is not None and not kinds):
         return []

@@ -12,6 +12,7 @@ from tenure.jobs.tokens import token_digest
 from tenure.store.apply import by_part
 from tenure.store.database import Connection
 from tenure.store.refusals import endings
+from tenure.store.workers import Directive
 
 # Touches no indexed column, so it stays a HOT update. The cap is on the attempt's age, not on the heartbeats: a handler
 # that hangs while its process lives cannot hold a job past its timeout and one more lease.
@@ -40,7 +41,8 @@ UPDATE tenure.jobs AS j SET
     progress_at = CASE WHEN l.has_progress THEN now() ELSE j.progress_at END
 FROM locked AS l
 WHERE j.part = $1 AND j.id = l.id
-RETURNING j.id, j.lease_token_digest, j.lease_expires_at, j.deadline_at, j.cancel_outcome IS NOT NULL AS cancel_requested
+RETURNING j.id, j.lease_token_digest, j.lease_expires_at, j.deadline_at, j.cancel_outcome IS NOT NULL AS cancel_requested,
+    (SELECT w.directive FROM tenure.workers AS w WHERE w.tenant = j.tenant AND w.id = j.lease_worker_id) AS directive
 """
 
 
@@ -57,12 +59,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer:
-    """The lease goes on until ``lease_expires_at``."""
+    """The lease goes on until ``lease_expires_at``. ``directive``: what an operator told its worker."""
 
     job_id: JobId
     lease_expires_at: datetime
     cancel_requested: bool
     deadline_at: datetime | None
+    directive: Directive | None = None
 
 
 async def heartbeat(
@@ -94,6 +97,7 @@ async def heartbeat(
                 lease_expires_at=row["lease_expires_at"],
                 cancel_requested=row["cancel_requested"],
                 deadline_at=row["deadline_at"],
+                directive=Directive(row["directive"]) if row["directive"] else None,
             )
     return await _with_refusals(connection, beats, held, tenant)
 

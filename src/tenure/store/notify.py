@@ -28,9 +28,10 @@ _MAX_PAYLOAD_BYTES = 7_000
 
 WORK = "work"
 CANCEL = "cancel"
+WORKER = "worker"
 
 Callback = Callable[[str, str], None]
-"""Called with a topic ("work", "cancel") and a subject (a queue's name, a job's id)."""
+"""Called with a topic ("work", "cancel", "worker") and a subject (a queue's name, a job's id, a worker's id)."""
 
 
 class Bell:

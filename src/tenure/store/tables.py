@@ -231,3 +231,24 @@ queues = Table(
     _time("updated_at"),
     PrimaryKeyConstraint("tenant", "name"),
 )
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("queues", ARRAY(Text), nullable=False),
+    Column("kinds", ARRAY(Text), comment="NULL: any kind"),
+    Column("capacity", Integer),
+    Column("version", Text),
+    Column("host", Text),
+    Column("directive", Text, comment="what an operator told it; it hears with its next claim or heartbeat"),
+    _time("directed_at", nullable=True),
+    Column("directed_by", Text),
+    Column("directive_reason", Text),
+    _time("first_seen_at"),
+    _time("last_seen_at"),
+    PrimaryKeyConstraint("tenant", "id"),
+    CheckConstraint(_in("directive", ["quiet", "terminate"]), name="directive"),
+    CheckConstraint("(directive IS NULL) = (directed_at IS NULL)", name="directive_is_whole"),
+)

@@ -184,12 +184,14 @@ class BatchAnswer(Answer):
     items: list[BatchItem]
 
 
-class _Page(Request):
+class Page(Request):
+    """Which page of a list."""
+
     limit: Annotated[WholeNumber, Field(ge=1, le=500)] = Field(50, description="most items in the answer")
     cursor: str | None = Field(None, description="`next_cursor` of the page before")
 
 
-class _JobFilter(_Page):
+class _JobFilter(Page):
     queue: list[Name] = Field([], description="any of these queues")
     kind: list[Name] = Field([], description="any of these kinds")
     tag: list[Tag] = Field([], description="any of these tags")

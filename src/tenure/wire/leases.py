@@ -22,6 +22,7 @@ from tenure.wire.jobs import Job, StateName
 from tenure.wire.problems import Problem
 from tenure.wire.reading import Answer, Request
 
+DirectiveName = Literal["quiet", "terminate"]
 ReportableKind = Literal["transient", "permanent", "timeout", "unknown", "poison", "canceled", "deadline"]
 
 
@@ -51,6 +52,11 @@ class ClaimRequest(Request):
     max_jobs: Annotated[int, Field(ge=1, le=1_000)] = Field(1, description="most jobs to lease now")
     lease_seconds: LeaseSeconds | None = Field(None, description="default: the job's, its kind's, the service's")
     wait_seconds: Annotated[float, Field(ge=0, le=30)] = Field(0, description="how long to wait while there is none")
+    capacity: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="jobs the worker can run at once"
+    )
+    version: Annotated[str, Field(max_length=200)] | None = Field(None, description="the worker's version")
+    host: Annotated[str, Field(max_length=200)] | None = Field(None, description="where the worker runs")
 
 
 class LeaseGrant(Answer):
@@ -66,6 +72,7 @@ class ClaimAnswer(Answer):
     """The leases granted; none after the wait."""
 
     leases: list[LeaseGrant]
+    directive: DirectiveName | None = Field(None, description="what an operator told this worker to do")
 
 
 class ProgressReport(Request):
@@ -88,6 +95,7 @@ class HeartbeatAnswer(Answer):
     lease_expires_at: datetime
     cancel_requested: bool = Field(description="stop as soon as you can, then report")
     deadline_at: datetime | None
+    directive: DirectiveName | None = Field(None, description="what an operator told this worker to do")
 
 
 class HeartbeatItem(HeartbeatRequest):
@@ -110,6 +118,7 @@ class HeartbeatManyItem(Answer):
     lease_expires_at: datetime | None = None
     cancel_requested: bool | None = None
     deadline_at: datetime | None = None
+    directive: DirectiveName | None = None
     problem: Problem | None = None
 
 

@@ -6,8 +6,11 @@ No type of a database appears in the protocol, so that the same runtime can work
 import asyncio
 import contextlib
 import random
+import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from importlib.metadata import version
 from typing import Protocol
 from uuid import UUID
 
@@ -19,8 +22,9 @@ from tenure.store.artifacts import Artifact
 from tenure.store.claim import KindSelector, claim
 from tenure.store.database import Connection, Database, translated_errors
 from tenure.store.heartbeat import Heartbeat, HeartbeatAnswer, heartbeat
-from tenure.store.notify import CANCEL, WORK, Bell, Listener
+from tenure.store.notify import CANCEL, WORK, WORKER, Bell, Listener
 from tenure.store.settle import Answer, Outcome, OutcomeKind, PolicyOf, settle
+from tenure.store.workers import Directive, WorkerSeen, seen
 from tenure.worker.completion import Completion, DatabaseCompletion
 
 Beat = Heartbeat
@@ -29,6 +33,9 @@ BeatAnswer = HeartbeatAnswer | LeaseLost | NotFound | Unavailable
 
 CancelHint = Callable[[UUID | None], None]
 """Called with the id of a job that may have been asked to stop; with None when any may have been."""
+
+_SEEN_AGAIN_SECONDS = 10.0
+"""How often the record of workers is brought up to date; a hint makes it sooner."""
 
 _HEARTBEAT_LOCK_TIMEOUT = "500"
 """Milliseconds. One row that somebody locks must not keep the other leases of the same statement waiting."""
@@ -58,8 +65,11 @@ class Broker(Protocol):
     ) -> Completion:
         """A transaction that ends in this outcome; ``sealed`` is held over its commit. Raises CompletionUnavailable."""
 
-    def listening(self, queues: Sequence[str], on_cancel: CancelHint) -> AbstractContextManager[None]:
-        """While the block runs, hints end `wait_for_work` and reach ``on_cancel``, on the worker's event loop."""
+    def listening(
+        self, queues: Sequence[str], on_cancel: CancelHint, on_directive: Callable[[Directive | None], None]
+    ) -> AbstractContextManager[None]:
+        """While the block runs, hints end `wait_for_work` and reach ``on_cancel``, and what an operator told this worker
+        reaches ``on_directive``, on the worker's event loop."""
 
     async def wait_for_work(self, timeout_seconds: float) -> None:
         """Returns when there may be work that the last claim did not see, at the latest after the timeout."""
@@ -89,6 +99,7 @@ class DatabaseBroker:
         policy_of: PolicyOf,
         bell: Bell,
         listener: Listener,
+        capacity: int | None = None,
     ) -> None:
         self._database = database
         self._worker_id = worker_id
@@ -97,6 +108,10 @@ class DatabaseBroker:
         self._policy_of = policy_of
         self._bell = bell
         self._listener = listener
+        self._capacity = capacity
+        self._host = socket.gethostname()
+        self._seen_at = 0.0
+        self._on_directive: Callable[[Directive | None], None] = _ignore
         self._claiming = asyncio.Lock()
         self._work = asyncio.Event()
 
@@ -106,6 +121,7 @@ class DatabaseBroker:
             # Before the statement: a hint that comes while it runs may be about a job that it does not see.
             self._work.clear()
             async with self._database.connection() as connection:
+                await self._note_presence(connection, queues, kinds)
                 for part in range(connection.parts):
                     claimed += await claim(
                         connection,
@@ -118,6 +134,28 @@ class DatabaseBroker:
                         part=part,
                     )
         return claimed
+
+    async def _note_presence(
+        self, connection: Connection, queues: Sequence[str], kinds: Sequence[KindSelector]
+    ) -> None:
+        now = time.monotonic()
+        if self._seen_at and now - self._seen_at < _SEEN_AGAIN_SECONDS:
+            return
+        directive = await seen(
+            connection,
+            WorkerSeen(
+                id=self._worker_id,
+                queues=queues,
+                kinds=[kind.kind for kind in kinds],
+                capacity=self._capacity,
+                version=version("tenure"),
+                host=self._host,
+                restarted=not self._seen_at,
+                tenant=self._tenant,
+            ),
+        )
+        self._seen_at = now
+        self._on_directive(directive)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         alone = all(outcome.kind is OutcomeKind.COMPLETE for outcome in outcomes)
@@ -139,11 +177,17 @@ class DatabaseBroker:
         return DatabaseCompletion(self._database, outcome, artifacts, tenant=self._tenant, sealed=sealed)
 
     @contextlib.contextmanager
-    def listening(self, queues: Sequence[str], on_cancel: CancelHint) -> Iterator[None]:
+    def listening(
+        self, queues: Sequence[str], on_cancel: CancelHint, on_directive: Callable[[Directive | None], None]
+    ) -> Iterator[None]:
+        self._on_directive = on_directive
         wanted = {*queues, "*"}
 
         def on_hint(topic: str, subject: str) -> None:
             if topic == WORK and subject in wanted:
+                self._work.set()
+            if topic == WORKER and subject == self._worker_id:
+                self._seen_at = min(self._seen_at, 1e-9)  # ask again, at once
                 self._work.set()
             if topic == CANCEL:
                 on_cancel(_job_id(subject))
@@ -192,6 +236,10 @@ class _DatabaseHeartbeats:
     async def _renew(self, beats: Sequence[Beat]) -> list[BeatAnswer]:
         async with translated_errors():
             return [*await heartbeat(self._connection, beats, tenant=self._tenant)]
+
+
+def _ignore(_: Directive | None) -> None:
+    pass
 
 
 def _is_lock(error: DatabaseUnavailable) -> bool:

@@ -10,6 +10,7 @@ somebody takes it over. Only an answer says that it is lost.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -19,6 +20,7 @@ from uuid import UUID
 
 from tenure.errors import LeaseLost, NotFound, Unavailable
 from tenure.store.heartbeat import HeartbeatAnswer
+from tenure.store.workers import Directive
 from tenure.worker.broker import Beat, BeatAnswer, Broker, HeartbeatChannel
 
 logger = logging.getLogger(__name__)
@@ -87,8 +89,10 @@ class HeldLease:
 class Heartbeats:
     """The thread. `start` and `stop` belong to the worker's event loop, the rest may be called from any thread."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, on_directive: Callable[[Directive | None], None]) -> None:
         self._broker = broker
+        self._on_directive = on_directive
+        self._directive: Directive | None = None
         self._lock = threading.Lock()
         self._leases: dict[tuple[UUID, str], HeldLease] = {}
         self._hints: dict[UUID, float] = {}
@@ -263,6 +267,9 @@ class Heartbeats:
 
     def _take(self, due: Sequence[HeldLease], sent: Sequence[Any], answers: Sequence[BeatAnswer], now: float) -> None:
         for lease, progress, answer in zip(due, sent, answers, strict=True):
+            if isinstance(answer, HeartbeatAnswer) and answer.directive is not self._directive:
+                self._directive = answer.directive
+                self._tell(functools.partial(self._on_directive, answer.directive))
             with self._lock:
                 if (lease.job_id, lease.token) not in self._leases:
                     continue  # settled meanwhile

@@ -11,6 +11,7 @@ from tenure.errors import Unavailable
 from tenure.jobs.model import Claimed
 from tenure.store.claim import KindSelector
 from tenure.store.settle import Outcome, OutcomeKind
+from tenure.store.workers import Directive
 from tenure.worker.attempt import Attempt, AttemptLimits
 from tenure.worker.broker import Broker
 from tenure.worker.heartbeats import Heartbeats
@@ -73,7 +74,7 @@ class Worker:
             for spec in registry.kinds()
         ]
         self._queues = tuple(queues) or tuple(dict.fromkeys(spec.queue for spec in registry.kinds()))
-        self._heartbeats = Heartbeats(broker)
+        self._heartbeats = Heartbeats(broker, on_directive=self._on_directive)
         self._settler = Settler(broker)
         self._attempts: dict[Attempt, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -108,7 +109,7 @@ class Worker:
         settling = asyncio.create_task(self._settler.run(), name="tenure-settler")
         claiming = asyncio.create_task(self._claim_until_drained(), name="tenure-claims")
         try:
-            with self._broker.listening(self._queues, self._heartbeats.beat_now):
+            with self._broker.listening(self._queues, self._heartbeats.beat_now, self._on_directive):
                 try:
                     await self._draining.wait()
                     await self._finish(claiming)
@@ -122,6 +123,12 @@ class Worker:
                 task.cancel()
             await asyncio.wait({settling, claiming})
             await self._heartbeats.stop()
+
+    def _on_directive(self, directive: Directive | None) -> None:
+        # Quiet needs nothing here: whoever hands out leases gives none to a quiet worker.
+        if directive is Directive.TERMINATE and not self._draining.is_set():
+            logger.info("told to end by an operator")
+            self.drain()
 
     async def _claim_until_drained(self) -> None:
         wait, longest = _BACKOFF_SECONDS
