@@ -230,8 +230,10 @@ class ClientSettings(_Group):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
-        if urlsplit(value).scheme not in {"http", "https"} or not urlsplit(value).hostname:
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("must be an http:// or https:// URL")
+        _ = parts.port  # raises ValueError for what is none
         return value.rstrip("/")
 
 
