@@ -150,6 +150,17 @@ async def test_a_row_that_somebody_else_locks_is_passed_over_at_once(database: D
     assert held.job.id == locked.id
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_a_locked_job_of_one_lane_does_not_hide_the_jobs_of_others(database: Database, limit: int) -> None:
+    locked = await queued(database, priority=100, kind="a")
+    free = await queued(database, priority=-100, kind="b")
+    async with database.transaction() as other:
+        await other.execute("SELECT 1 FROM tenure.jobs WHERE id = $1 FOR UPDATE", locked.id)
+        held = await claimed(database, limit=limit)
+        assert [h.job.id for h in held] == [free.id]
+    assert [h.job.id for h in await claimed(database, limit=limit)] == [locked.id]
+
+
 async def test_fresh_tokens_for_each_attempt(database: Database) -> None:
     await many_queued(database, 200)
     async with database.connection() as connection:

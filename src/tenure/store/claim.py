@@ -9,6 +9,9 @@ range, in order. So the statement
 3. takes that many from each lane with SKIP LOCKED: no row is locked that is not claimed, and no claimer waits for another;
 4. writes the leases and the `leased` events.
 
+What was peeked at may be locked, by another claimer or by somebody's psql, and its lane may have nothing else. Then other
+lanes may still have: the claim looks once more, into all of them.
+
 The rows to update come as one array, and without repeating their state (they are locked, so it holds): so every plan
 looks them up by key, also one that was made while the table was small. They come from a materialized CTE: under
 ``IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED)`` PostgreSQL may run the subquery again and lock more than n.
@@ -16,6 +19,7 @@ looks them up by key, also one that was made while the table was small. They com
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tenure.jobs.model import DEFAULT_TENANT, Claimed
 from tenure.jobs.tokens import new_token, token_digest
@@ -30,7 +34,12 @@ _SUITABLE = """
             j.schema_version = ANY (string_to_array(k.schema_versions, ',')::integer[]))))
 """
 
-_CLAIM = f"""
+_BY_PEEK = "SELECT queue, kind, priority, count(*) AS wanted FROM peeked GROUP BY queue, kind, priority"
+_ALL_FROM_EACH = "SELECT queue, kind, priority, $7::bigint AS wanted FROM lanes"
+
+
+def _statement(shares: str) -> str:
+    return f"""
 WITH RECURSIVE kinds AS (
     SELECT * FROM unnest($4::text[], $5::text[], $6::double precision[]) AS k (kind, schema_versions, lease_seconds)
 ), open_queues AS (
@@ -64,7 +73,7 @@ WITH RECURSIVE kinds AS (
     ) AS due
     ORDER BY l.priority DESC, due.available_at, due.id LIMIT $7
 ), shares AS MATERIALIZED (
-    SELECT queue, kind, priority, count(*) AS wanted FROM peeked GROUP BY queue, kind, priority
+    {shares}
 ), taken AS MATERIALIZED (
     SELECT due.id, due.priority, due.available_at FROM shares AS l, LATERAL (
         SELECT j.id, j.priority, j.available_at FROM tenure.jobs AS j
@@ -73,7 +82,8 @@ WITH RECURSIVE kinds AS (
         ORDER BY j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED
     ) AS due
 ), ordered AS MATERIALIZED (
-    SELECT array_agg(id ORDER BY priority DESC, available_at, id) AS ids FROM taken
+    SELECT array_agg(id ORDER BY priority DESC, available_at, id) AS ids
+    FROM (SELECT * FROM taken ORDER BY priority DESC, available_at, id LIMIT $7) AS best
 ), leased AS (
     UPDATE tenure.jobs AS j SET
         state = 'running',
@@ -100,8 +110,15 @@ WITH RECURSIVE kinds AS (
     INSERT INTO tenure.events (part, job_id, version, at, type, state, attempt, worker_id, token_digest)
     SELECT j.part, j.id, j.version, now(), 'leased', 'running', j.attempts, $8, j.lease_token_digest FROM leased AS j
 )
-SELECT {columns("j")}, j.position FROM leased AS j ORDER BY j.position
+SELECT peek.jobs AS peeked, {columns("j")}, j.position
+FROM (SELECT count(*) AS jobs FROM peeked) AS peek LEFT JOIN leased AS j ON true
+ORDER BY j.position
 """
+
+
+_CLAIM = _statement(_BY_PEEK)
+_CLAIM_CONTENDED = _statement(_ALL_FROM_EACH)
+"""Locks up to ``limit`` jobs of each lane, to find what the others have left; what it does not take is free at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,21 +149,36 @@ async def claim(
     """
     if limit < 1 or not queues or (kinds is not None and not kinds):
         return []
+    selectors = kinds or ()
+
+    def arguments(most: int) -> tuple[Any, ...]:
+        return (
+            most,
+            part,
+            tenant,
+            list(dict.fromkeys(queues)),
+            None if kinds is None else [kind.kind for kind in selectors],
+            [",".join(map(str, kind.schema_versions)) for kind in selectors],
+            [kind.lease_seconds for kind in selectors],
+            most,
+            worker_id,
+            lease_seconds,
+            default_lease_seconds,
+        )
+
+    claimed, peeked = await _take(connection, _CLAIM, *arguments(limit))
+    if len(claimed) < peeked:
+        rest, _ = await _take(connection, _CLAIM_CONTENDED, *arguments(limit - len(claimed)))
+        claimed += rest
+    return claimed
+
+
+async def _take(connection: Connection, statement: str, limit: int, *arguments: Any) -> tuple[list[Claimed], int]:
+    """The jobs taken, and how many had been peeked at."""
     tokens = [new_token() for _ in range(limit)]
-    rows = await connection.fetch(
-        _CLAIM,
-        part,
-        tenant,
-        list(dict.fromkeys(queues)),
-        None if kinds is None else [kind.kind for kind in kinds],
-        [] if kinds is None else [",".join(map(str, kind.schema_versions)) for kind in kinds],
-        [] if kinds is None else [kind.lease_seconds for kind in kinds],
-        limit,
-        worker_id,
-        lease_seconds,
-        default_lease_seconds,
-        [token_digest(token) for token in tokens],
-    )
-    if len(rows) > limit:
-        raise AssertionError(f"a claim for {limit} jobs took {len(rows)}")
-    return [Claimed(job=job_from(row), token=tokens[row["position"] - 1]) for row in rows]
+    rows = await connection.fetch(statement, *arguments, [token_digest(token) for token in tokens])
+    peeked: int = rows[0]["peeked"]
+    taken = [row for row in rows if row["id"] is not None]
+    if len(taken) > limit:
+        raise AssertionError(f"a claim for {limit} jobs took {len(taken)}")
+    return [Claimed(job=job_from(row), token=tokens[row["position"] - 1]) for row in taken], peeked
