@@ -44,5 +44,7 @@ $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Tenure needs Python 3.11 or newer: install it, or say where it is with make PYTHON=..." >&2; exit 1; }
 	@echo "Installing into .venv ($(PYTHON)); this takes about a minute the first time."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null 2>&1 || { \
+		echo ".venv has no pip: make clean, and try again (on Debian and Ubuntu install python3-venv first)" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY)
