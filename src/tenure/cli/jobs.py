@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tenure.cli.asking import JobId, JsonOption, UrlOption, WaitOption, service
-from tenure.cli.output import ago, jobs_table, out, plain, print_json, remark, size, state, timeline
+from tenure.cli.output import ago, jobs_table, out, plain, print_json, print_json_line, remark, size, state, timeline
 from tenure.errors import TenureError
 from tenure.wire.json import parse
 
@@ -87,12 +87,29 @@ def events(job_id: JobId, json: JsonOption = False, url: UrlOption = None) -> No
         out.print(timeline(found))
 
 
+@app.command("wait")
+def wait(job_id: JobId, json: JsonOption = False, url: UrlOption = None) -> int:
+    """Wait until a job has finished, however long that is; the exit code is 0 only if it succeeded."""
+    with service(url) as client:
+        for _ in client.follow(job_id):
+            pass
+        job = client.get(job_id)
+    show_job(job, json=json)
+    return 0 if job["state"] == "succeeded" else 1
+
+
 @app.command("follow")
-def follow(job_id: JobId, url: UrlOption = None) -> None:
+def follow(
+    job_id: JobId,
+    json: Annotated[bool, typer.Option("--json", help="a JSON object a line, for programs")] = False,
+    url: UrlOption = None,
+) -> None:
     """Show a job's history as it happens, until it has finished."""
     with service(url) as client:
         for kind, data in client.follow(job_id):
-            if kind == "progress":
+            if json:
+                print_json_line({**data, "type": kind})
+            elif kind == "progress":
                 words = data.get("message") or data.get("fraction")
                 out.print(f"[dim]{ago(data['at']):>10}  progress {plain(words)}[/dim]")
             else:

@@ -47,10 +47,20 @@ def plain(text: object) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
+    sys.stdout.write(_document(value, indent=2) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """One of many JSON documents, a line each; it is out before the next one is known."""
+    sys.stdout.write(_document(value, indent=None) + "\n")
+    sys.stdout.flush()
+
+
+def _document(value: Any, *, indent: int | None) -> str:
     is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    text = json.dumps(value, ensure_ascii=not is_unicode, indent=2)
+    text = json.dumps(value, ensure_ascii=not is_unicode, indent=indent)
     # JSON leaves these as they are, and some terminals obey them.
-    sys.stdout.write(_DELETE_AND_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    return _DELETE_AND_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def state(name: str) -> str:
