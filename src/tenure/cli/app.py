@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from tenure.cli import demo, inspect, jobs, operate, pages, serve
+from tenure.cli import demo, inspect, jobs, operate, pages, serve, verify_worker
 from tenure.cli.output import fail
 from tenure.client import ServiceUnreachable
 from tenure.embedded import EmbeddedPostgresError
@@ -40,6 +40,7 @@ app.command("serve")(serve.serve)
 app.command("worker")(serve.worker)
 app.command("migrate")(serve.migrate)
 app.command("demo")(demo.demo)
+app.command("verify-worker")(verify_worker.verify_worker)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(operate.dead_app, name="dead")
 app.command("retry")(operate.retry)
