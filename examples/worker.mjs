@@ -70,7 +70,7 @@ async function claim() {
       await new Promise((resolve) => (freed = resolve));
       continue;
     }
-    const wish = { worker_id: workerId, queues: [queue], kinds: Object.keys(handlers) };
+    const wish = { worker_id: workerId, host: hostname(), capacity: slots, queues: [queue], kinds: Object.keys(handlers) };
     const { status, answer } = await ask(
       "/leases",
       { ...wish, max_jobs: Math.min(slots - held.size, 1000), wait_seconds: WAIT_SECONDS },
