@@ -1,5 +1,6 @@
 """A service for the tests of a module, and the command line that asks it."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def clean_logging() -> Iterator[None]:
+    """A command that serves sends the log to the stderr of its test: the next test's service must not write to it."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [one for one in root.handlers if type(one) is logging.StreamHandler]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture
