@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tenure.client import Client
 from tenure.worker.context import JobContext
 from tenure.worker.registry import JobRegistry
 from tests.cli.commands import Tenure
+from tests.cli.documents import Client
 from tests.running import Running, running
 
 EVIL = "\x1b[2J\x9b31m[red]\\[/red] and [/] more"
@@ -33,8 +33,9 @@ def service(migrated_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def client(service: Running) -> Iterator[Client]:
-    with Client(service.url) as made:
-        yield made
+    made = Client(service.url)
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from tenure.client import Client
 from tests.cli.commands import Tenure, process
 from tests.cli.conftest import EVIL
+from tests.cli.documents import Client
 from tests.running import Running
 
 POISON = {"duration_ms": 1, "fail": True, "error": "poison"}
@@ -169,7 +169,7 @@ def test_cancel_says_prevented(asking: Tenure, client: Client, as_json: bool) ->
 def test_cancel_says_requested_and_then_stopped(asking: Tenure, client: Client) -> None:
     job = client.enqueue("demo.sleep", {"duration_ms": 600_000})
     events = client.follow(job["id"])
-    while next(events)[0] != "leased":
+    while next(events).get("type") != "leased":
         pass
     first = asking("cancel", job["id"])
     assert (first.code, first.out.partition(":")[0] in {"requested", "stopped"}) == (0, True)

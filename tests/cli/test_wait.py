@@ -5,9 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from tenure.client import Client
 from tests.cli.commands import Tenure
 from tests.cli.conftest import EVIL
+from tests.cli.documents import Client
 
 ENDS = [
     ({"duration_ms": 20}, "succeeded", 0),

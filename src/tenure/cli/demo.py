@@ -6,10 +6,10 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 import uvloop
@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tenure.cli.asking import document
 from tenure.cli.output import fact, jobs_table, out, size, span, state, timeline
 from tenure.client import Client
 from tenure.embedded import EmbeddedPostgres, binaries_at
@@ -24,6 +25,7 @@ from tenure.errors import TenureError
 from tenure.handlers.sources.sample_orders import load_sample_orders
 from tenure.server import Service
 from tenure.settings import Settings, load
+from tenure.wire.jobs import Event, Job
 
 ROWS = 200_000
 
@@ -163,17 +165,17 @@ def _export(client: Client, folder: Path) -> None:
         job = client.enqueue(
             "report.export", {"report": "orders", "format": form, "parameters": {"since": "2000-01-01"}}
         )
-        done = _watch(client, job["id"], f"orders as {form}")
-        _promise(done["state"] == "succeeded", f"the export is {done['state']}: {done['last_error']}")
-        (artifact,) = client.artifacts(job["id"])
-        target = folder / artifact["name"]
+        done = _watch(client, job.id, f"orders as {form}")
+        _promise(done.state == "succeeded", f"the export is {done.state}: {done.last_error}")
+        (artifact,) = client.artifacts(job.id)
+        target = folder / artifact.name
         with target.open("wb") as file:
-            for chunk in client.download(job["id"], artifact["name"]):
+            for chunk in client.download(job.id, artifact.name):
                 file.write(chunk)
-        _promise(target.stat().st_size == artifact["bytes"], "the artifact is as long as its receipt says")
+        _promise(target.stat().st_size == artifact.bytes, "the artifact is as long as its receipt says")
         out.print(
-            f"    {artifact['rows']:,} rows, {size(artifact['bytes'])}, sha256 {artifact['sha256'][:16]}…\n"
-            f"    at {client.url}/jobs/{job['id']}/artifacts/{artifact['name']}\n"
+            f"    {artifact.rows:,} rows, {size(artifact.bytes)}, sha256 {artifact.sha256[:16]}…\n"
+            f"    at {client.url}/jobs/{job.id}/artifacts/{artifact.name}\n"
             f"    fetched to [bold]{_near(target)}[/bold]"
         )
         if form == "csv":
@@ -181,7 +183,7 @@ def _export(client: Client, folder: Path) -> None:
                 for _ in range(3):
                     out.print(f"    [dim]{escape(lines.readline().rstrip()[:100])}[/dim]")
     out.print()
-    out.print(timeline(client.events(job["id"])))
+    out.print(timeline([document(event) for event in client.events(job.id)]))
     out.print()
 
 
@@ -189,16 +191,16 @@ def _dead_letter(client: Client, _: Path) -> None:
     _title("2", "A job dies, an operator retries it", "two attempts fail; the dead letter says why; the retry succeeds")
     payload = {"duration_ms": 200, "fail": True, "fail_times": 2}
     job = client.enqueue("demo.sleep", payload, max_attempts=2)
-    dead = _watch(client, job["id"], "a job that fails")
-    _promise(dead["state"] == "dead", f"after its last attempt the job is {dead['state']}")
-    letters = [letter for letter in client.dead(limit=100)["items"] if letter["id"] == job["id"]]
+    dead = _watch(client, job.id, "a job that fails")
+    _promise(dead.state == "dead", f"after its last attempt the job is {dead.state}")
+    letters = [document(letter) for letter in client.dead_page(limit=100).items if letter.id == job.id]
     _promise(len(letters) == 1, "the job is among the dead letters")
     out.print(jobs_table(letters))
-    client.retry(job["id"], reason="the cause is mended")
-    done = _watch(client, job["id"], "the same job, retried")
-    _promise(done["state"] == "succeeded", f"after the retry the job is {done['state']}")
+    client.retry(job.id, reason="the cause is mended")
+    done = _watch(client, job.id, "the same job, retried")
+    _promise(done.state == "succeeded", f"after the retry the job is {done.state}")
     out.print()
-    out.print(timeline(client.events(job["id"])))
+    out.print(timeline([document(event) for event in client.events(job.id)]))
     out.print()
 
 
@@ -207,22 +209,18 @@ def _cancellation(client: Client, _: Path) -> None:
         "3", "Cancel a running job", "the receipt says what is true: requested first, stopped once the holder confirms"
     )
     job = client.enqueue("demo.sleep", {"duration_ms": 60_000})
-    _until(lambda: client.get(job["id"])["state"] == "running", "the job runs")
-    receipt = client.cancel(job["id"], reason="changed my mind")
-    out.print(
-        f"    receipt: [bold]{receipt['outcome']}[/bold], {state(receipt['state'])} at version {receipt['version']}"
-    )
-    receipt = client.cancel(job["id"], wait_seconds=10)
-    out.print(
-        f"    receipt: [bold]{receipt['outcome']}[/bold], {state(receipt['state'])} at version {receipt['version']}"
-    )
-    _promise(receipt["outcome"] == "stopped", f"the receipt says {receipt['outcome']}")
+    _until(lambda: client.get(job.id).state == "running", "the job runs")
+    receipt = client.cancel(job.id, reason="changed my mind")
+    out.print(f"    receipt: [bold]{receipt.outcome}[/bold], {state(receipt.state)} at version {receipt.version}")
+    receipt = client.cancel(job.id, wait_seconds=10)
+    out.print(f"    receipt: [bold]{receipt.outcome}[/bold], {state(receipt.state)} at version {receipt.version}")
+    _promise(receipt.outcome == "stopped", f"the receipt says {receipt.outcome}")
     out.print()
-    out.print(timeline(client.events(job["id"])))
+    out.print(timeline([document(event) for event in client.events(job.id)]))
     out.print()
 
 
-def _watch(client: Client, job_id: str, title: str) -> dict[str, Any]:
+def _watch(client: Client, job_id: UUID, title: str) -> Job:
     """Follows the job's live events until it has finished: a bar on a terminal, lines elsewhere."""
     columns = (
         SpinnerColumn(),
@@ -233,20 +231,15 @@ def _watch(client: Client, job_id: str, title: str) -> dict[str, Any]:
     )
     with Progress(*columns, console=out, transient=True) as bars:
         bar = bars.add_task(title, total=1.0, words="waiting")
-        for kind, data in client.follow(job_id):
-            if kind == "progress":
-                words = data.get("message") or ""
-                bars.update(bar, completed=data.get("fraction") or 0.0, words=words)
+        for item in client.follow(job_id):
+            if isinstance(item, Event):
+                bars.update(bar, words=f"{item.type} {fact(document(item))}")
             else:
-                bars.update(bar, words=f"{kind} {fact({**data, 'type': kind})}")
+                bars.update(bar, completed=item.fraction or 0.0, words=item.message or "")
     done = client.get(job_id, wait_seconds=5)
-    took = span(_seconds_between(done["created_at"], done["updated_at"]))
-    out.print(f"  {'✓' if done['state'] == 'succeeded' else '•'} {title}: {state(done['state'])} in {took}")
+    took = span((done.updated_at - done.created_at).total_seconds())
+    out.print(f"  {'✓' if done.state == 'succeeded' else '•'} {title}: {state(done.state)} in {took}")
     return done
-
-
-def _seconds_between(start: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tenure.cli.asking import JobId, JsonOption, UrlOption, WaitOption, service
+from tenure.cli.asking import JobId, JsonOption, UrlOption, WaitOption, document, service
 from tenure.cli.output import ago, jobs_table, out, plain, print_json, print_json_line, remark, size, state, timeline
 from tenure.errors import TenureError
 from tenure.wire.json import parse
@@ -34,8 +34,8 @@ def list_(
 ) -> None:
     """List jobs, newest first."""
     with service(url) as client:
-        page = client.list(limit=limit, cursor=cursor, state=state, queue=queue, kind=kind, tag=tag)
-    show_page(page, json=json)
+        page = client.page(limit=limit, cursor=cursor, state=state, queue=queue, kind=kind, tag=tag)
+    show_page(document(page), json=json)
 
 
 @app.command("enqueue")
@@ -53,16 +53,18 @@ def enqueue(
 ) -> int:
     """Enqueue one job."""
     value = _payload(payload)
-    fields: dict[str, Any] = {
-        "queue": queue,
-        "priority": priority,
-        "delay_seconds": delay,
-        "max_attempts": max_attempts,
-        "idempotency_key": key,
-    }
     with service(url) as client:
-        job = client.enqueue(
-            kind, value, wait_seconds=wait, **{name: field for name, field in fields.items() if field is not None}
+        job = document(
+            client.enqueue(
+                kind,
+                value,
+                wait_seconds=wait,
+                queue=queue,
+                priority=priority,
+                delay_seconds=delay,
+                max_attempts=max_attempts,
+                idempotency_key=key,
+            )
         )
     show_job(job, json=json)
     return 1 if job["state"] in {"dead", "failed"} else 0
@@ -72,7 +74,7 @@ def enqueue(
 def get(job_id: JobId, wait: WaitOption = 0.0, json: JsonOption = False, url: UrlOption = None) -> None:
     """Read one job."""
     with service(url) as client:
-        job = client.get(job_id, wait_seconds=wait)
+        job = document(client.get(job_id, wait_seconds=wait))
     show_job(job, json=json)
 
 
@@ -80,7 +82,7 @@ def get(job_id: JobId, wait: WaitOption = 0.0, json: JsonOption = False, url: Ur
 def events(job_id: JobId, json: JsonOption = False, url: UrlOption = None) -> None:
     """Show a job's history."""
     with service(url) as client:
-        found = client.events(job_id)
+        found = [document(event) for event in client.events(job_id)]
     if json:
         print_json({"items": found})
     else:
@@ -93,7 +95,7 @@ def wait(job_id: JobId, json: JsonOption = False, url: UrlOption = None) -> int:
     with service(url) as client:
         for _ in client.follow(job_id):
             pass
-        job = client.get(job_id)
+        job = document(client.get(job_id))
     show_job(job, json=json)
     return 0 if job["state"] == "succeeded" else 1
 
@@ -106,9 +108,11 @@ def follow(
 ) -> None:
     """Show a job's history as it happens, until it has finished."""
     with service(url) as client:
-        for kind, data in client.follow(job_id):
+        for item in client.follow(job_id):
+            data = document(item)
+            kind = data.setdefault("type", "progress")
             if json:
-                print_json_line({**data, "type": kind})
+                print_json_line(data)
             elif kind == "progress":
                 words = data.get("message") or data.get("fraction")
                 out.print(f"[dim]{ago(data['at']):>10}  progress {plain(words)}[/dim]")
@@ -127,7 +131,7 @@ def artifacts(
     """List what a job made, or fetch one of them."""
     with service(url) as client:
         if name is None:
-            found = client.artifacts(job_id)
+            found = [document(artifact) for artifact in client.artifacts(job_id)]
             if json:
                 print_json({"items": found})
             for item in [] if json else found:

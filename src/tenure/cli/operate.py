@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tenure.cli.asking import JobId, JsonOption, UrlOption, WaitOption, service
+from tenure.cli.asking import JobId, JsonOption, UrlOption, WaitOption, document, service
 from tenure.cli.jobs import CursorOption, KindOption, LimitOption, QueueOption, show_job, show_page
 from tenure.cli.output import ago, out, print_json, state
 
@@ -34,8 +34,8 @@ def dead_list(
 ) -> None:
     """List dead jobs, newest first, with what killed them."""
     with service(url) as client:
-        page = client.dead(limit=limit, cursor=cursor, queue=queue, kind=kind, fingerprint=fingerprint)
-    show_page(page, json=json)
+        page = client.dead_page(limit=limit, cursor=cursor, queue=queue, kind=kind, fingerprint=fingerprint)
+    show_page(document(page), json=json)
 
 
 def retry(
@@ -50,7 +50,7 @@ def retry(
     """Retry a dead or failed job, with all its attempts."""
     with service(url) as client:
         job = client.retry(job_id, delay_seconds=delay, expires_in_seconds=expires_in, version=version, reason=reason)
-    show_job(job, json=json)
+    show_job(document(job), json=json)
 
 
 def cancel(
@@ -63,7 +63,7 @@ def cancel(
 ) -> None:
     """Cancel a job, and say what came of it."""
     with service(url) as client:
-        receipt = client.cancel(job_id, version=version, reason=reason, wait_seconds=wait)
+        receipt = document(client.cancel(job_id, version=version, reason=reason, wait_seconds=wait))
     if json:
         print_json(receipt)
         return

@@ -1,6 +1,7 @@
-"""Tenure over HTTP, for programs: the command line uses it, and so can yours."""
+"""Tenure over HTTP, for programs: the command line and remote workers use it, and so can yours."""
 
+from tenure.client.async_client import AsyncClient
 from tenure.client.client import Client
-from tenure.client.transport import ServiceUnreachable
+from tenure.client.rules import ServiceUnreachable
 
-__all__ = ["Client", "ServiceUnreachable"]
+__all__ = ["AsyncClient", "Client", "ServiceUnreachable"]

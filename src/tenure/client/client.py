@@ -1,43 +1,61 @@
-"""The client: each method is one operation of the API, named as there, and answers its JSON as Python values."""
+"""The client for programs that block: each method is one operation of the API, named as there."""
 
-import json
-import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
-from urllib.parse import quote
-from uuid import UUID, uuid4
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, Unpack
+from uuid import UUID
 
-import httpx
-
-from tenure.client.transport import ServiceUnreachable, Transport, error_of, not_tenure
-from tenure.errors import NotFound, Unavailable
-
-Json = dict[str, Any]
-
-_TERMINAL_STATES = frozenset({"succeeded", "failed", "dead", "canceled"})
-_QUIET_SECONDS = 45.0
-"""The service sends a comment at least every fifteen seconds: three missed ones mean that the connection is dead."""
-_TRIES = 3
-_PAUSE_SECONDS = 0.3
-PATIENCE_SECONDS = 30.0
-"""Longer than a service takes to be replaced by its next version."""
+from tenure.client import following, operations
+from tenure.client.fields import (
+    Beat,
+    CancelFields,
+    ClaimFields,
+    DeadFilters,
+    JobFields,
+    JobFilters,
+    LeaseOutcome,
+    NewJob,
+    RetryFields,
+)
+from tenure.client.rules import RETRY_FOR_SECONDS, TIMEOUT_SECONDS, Rules
+from tenure.client.transport import SyncTransport
+from tenure.wire.cancel import CancelReceipt
+from tenure.wire.jobs import BatchItem, Event, Job, JobPage, Progress
+from tenure.wire.leases import ClaimAnswer, HeartbeatManyItem, SettleManyItem
+from tenure.wire.service import ArtifactInfo
+from tenure.wire.workers import Worker
 
 
 class Client:
-    """Speaks to one service. Use it as a context manager, or close it.
+    """Speaks to one service. Use it as a context manager, or close it. Times are seconds.
 
-    ``patience_seconds`` is how long `follow` bears with a service that has gone away in the middle. Every method raises
-    the server's own errors (`tenure.errors`) and ServiceUnreachable.
+    ``timeout_seconds`` of silence end a request. ``retry_for_seconds`` bounds the repeating of one call, where that is
+    safe (0: never repeat). ``patience_seconds`` is how long `follow` and `download` bear with a service that has gone
+    away in the middle. ``headers`` go along with every request.
+
+    Every method raises the service's own errors (`tenure.errors`), and ServiceUnreachable when no answer could be had.
     """
 
-    def __init__(self, url: str = "http://127.0.0.1:8080", *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._transport = Transport(url)
-        self._patience_seconds = patience_seconds
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        retry_for_seconds: float = RETRY_FOR_SECONDS,
+        patience_seconds: float = RETRY_FOR_SECONDS,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._rules = Rules(
+            url=url,
+            timeout_seconds=timeout_seconds,
+            retry_for_seconds=retry_for_seconds,
+            patience_seconds=patience_seconds,
+        )
+        self._transport = SyncTransport(self._rules, headers or {})
 
     @property
     def url(self) -> str:
         """The service that is asked."""
-        return self._transport.url
+        return self._rules.url
 
     def __enter__(self) -> Self:
         return self
@@ -46,141 +64,94 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Lets go of the connections."""
         self._transport.close()
 
-    def enqueue(self, kind: str, payload: Any = None, *, wait_seconds: float = 0.0, **fields: Any) -> Json:
-        """Accepts a job; ``fields`` are those of ``POST /jobs``.
+    def enqueue(self, kind: str, payload: Any = None, *, wait_seconds: float = 0.0, **fields: Unpack[JobFields]) -> Job:
+        """Accepts a job; with ``wait_seconds`` it answers once the job has finished, if it does by then.
 
-        Carries an idempotency key, its own if none is given: when the answer is lost, asking again is safe, and it does.
+        Carries an idempotency key, its own if none is given: so asking again is safe when the answer is lost.
         """
-        key = fields.pop("idempotency_key", None) or str(uuid4())
-        body = {"kind": kind, "payload": payload, **fields}
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._transport.request(
-                    "POST", "/jobs", json=body, headers={"Idempotency-Key": key}, wait_seconds=wait_seconds
-                )
-            except ServiceUnreachable:
-                if not left:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("not reached")
+        return self._transport.result(
+            operations.enqueue(self._rules, kind, payload, wait_seconds=wait_seconds, fields=fields)
+        )
 
-    def get(self, job_id: str, *, wait_seconds: float = 0.0) -> Json:
-        """The job; with ``wait_seconds`` (≤ 60) once it has finished, if it does by then."""
-        return self._transport.request("GET", _job(job_id), wait_seconds=wait_seconds)
+    def enqueue_many(self, jobs: Iterable[NewJob]) -> Sequence[BatchItem]:
+        """Accepts up to 10,000 jobs, all or none; one item a job, in the order given. Errors point at ``/jobs/57/…``."""
+        return self._transport.result(operations.enqueue_many(self._rules, jobs))
 
-    def list(self, *, path: str = "/jobs", limit: int | None = None, cursor: str | None = None, **filters: Any) -> Json:
-        """One page: ``items`` and ``next_cursor``. A filter takes one value or several."""
-        return self._page(path, limit=limit, cursor=cursor, **filters)
+    def get(self, job_id: UUID | str, *, wait_seconds: float = 0.0) -> Job:
+        """The job; with ``wait_seconds`` once it has finished, if it does by then."""
+        return self._transport.result(operations.get(self._rules, job_id, wait_seconds=wait_seconds))
 
-    def dead(self, **filters: Any) -> Json:
+    def wait(self, job_id: UUID | str, *, timeout_seconds: float | None = None) -> Job:
+        """The job once it has finished, whatever it came to. Raises TimeoutError; the job runs on."""
+        return self._transport.result(operations.wait(self._rules, job_id, timeout_seconds=timeout_seconds))
+
+    def list(self, **filters: Unpack[JobFilters]) -> Iterator[Job]:
+        """All jobs that the filters leave, newest first, page by page; without payload and result unless ``include`` asks."""
+        return self._transport.items(operations.pages(self._rules, "/jobs", filters))
+
+    def page(self, **filters: Unpack[JobFilters]) -> JobPage:
+        """One page of jobs; ``next_cursor``, given as ``cursor``, asks for the next."""
+        return self._transport.result(operations.page(self._rules, "/jobs", filters))
+
+    def dead(self, **filters: Unpack[DeadFilters]) -> Iterator[Job]:
+        """All dead letters that the filters leave."""
+        return self._transport.items(operations.pages(self._rules, "/dead", filters))
+
+    def dead_page(self, **filters: Unpack[DeadFilters]) -> JobPage:
         """One page of dead letters."""
-        return self.list(path="/dead", **filters)
+        return self._transport.result(operations.page(self._rules, "/dead", filters))
 
-    def events(self, job_id: str) -> Sequence[Json]:
+    def events(self, job_id: UUID | str) -> Sequence[Event]:
         """The job's history so far, whole."""
-        page = self._page(f"{_job(job_id)}/events")
-        found = list(page["items"])
-        while page["next_cursor"]:
-            page = self._page(f"{_job(job_id)}/events", cursor=page["next_cursor"])
-            found += page["items"]
-        return found
+        return self._transport.result(operations.events(self._rules, job_id))
 
-    def follow(self, job_id: str) -> Iterator[tuple[str, Json]]:
-        """Events (and ``progress``) as they happen, each as (type, data), until the job has finished.
+    def follow(self, job_id: UUID | str) -> Iterator[Event | Progress]:
+        """Events as they happen, each once and in order, and progress between them, until the job has finished.
 
-        Resumes by itself where it was when the connection is lost or the service is replaced; gives up after
-        ``patience_seconds`` without any news.
+        Resumes by itself when the connection is lost or the service is replaced.
         """
-        seen, news_at = 0, None
-        while True:
-            trouble: Exception
-            try:
-                for kind, data in self._stream(job_id, after_version=seen):
-                    seen, news_at = data.get("version", seen), time.monotonic()
-                    yield kind, data
-                # The stream ends when the job has finished, and when the service stops: only the job itself can tell.
-                job = self.get(job_id)
-                if job["state"] in _TERMINAL_STATES and job["version"] <= seen:
-                    return
-                trouble = ServiceUnreachable(f"{self.url} ends the stream of events again and again")
-            except httpx.TransportError as error:
-                trouble = self._transport.unreachable(error, waited_seconds=_QUIET_SECONDS)
-            except (ServiceUnreachable, Unavailable) as error:
-                trouble = error
-            if news_at is None or time.monotonic() > news_at + self._patience_seconds:
-                raise trouble
-            time.sleep(_PAUSE_SECONDS)
+        return self._transport.items(following.follow(self._rules, job_id))
 
-    def cancel(self, job_id: str, *, wait_seconds: float = 0.0, **fields: Any) -> Json:
-        """Asks for cancellation; the receipt says what is true so far."""
-        body = {name: value for name, value in fields.items() if value is not None}
-        return self._transport.request("POST", f"{_job(job_id)}/cancel", json=body, wait_seconds=wait_seconds)
+    def cancel(self, job_id: UUID | str, *, wait_seconds: float = 0.0, **fields: Unpack[CancelFields]) -> CancelReceipt:
+        """Asks for cancellation; the receipt says what is true so far, or after ``wait_seconds`` at most."""
+        return self._transport.result(operations.cancel(self._rules, job_id, wait_seconds=wait_seconds, fields=fields))
 
-    def retry(self, job_id: str, **fields: Any) -> Json:
-        """Puts a dead or failed job back; answers the job."""
-        body = {name: value for name, value in fields.items() if value is not None}
-        return self._transport.request("POST", f"{_job(job_id)}/retry", json=body)
+    def retry(self, job_id: UUID | str, **fields: Unpack[RetryFields]) -> Job:
+        """Puts a dead or failed job back. With ``version`` it is retried once, whatever happens to the answer."""
+        return self._transport.result(operations.retry(self._rules, job_id, fields))
 
-    def artifacts(self, job_id: str) -> Sequence[Json]:
+    def artifacts(self, job_id: UUID | str) -> Sequence[ArtifactInfo]:
         """What the job left for its submitter."""
-        return list(self._page(f"{_job(job_id)}/artifacts")["items"])
+        return self._transport.result(operations.artifacts(self._rules, job_id))
 
-    def download(self, job_id: str, name: str) -> Iterator[bytes]:
-        """An artifact, chunk by chunk."""
-        path = f"{_job(job_id)}/artifacts/{quote(name, safe='')}"
-        if name in {"", ".", ".."}:
-            raise NotFound(f"{name!r} is no name of an artifact")
-        try:
-            with self._transport.stream(path, headers={}, read_timeout_seconds=_QUIET_SECONDS) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise error_of(answer)
-                yield from answer.iter_bytes()
-        except httpx.TransportError as error:
-            raise self._transport.unreachable(error, waited_seconds=_QUIET_SECONDS) from error
+    def download(self, job_id: UUID | str, name: str) -> Iterator[bytes]:
+        """An artifact, piece by piece; what breaks off is gone on with."""
+        return self._transport.items(following.download(self._rules, job_id, name))
 
-    def _page(self, path: str, **params: Any) -> Json:
-        page = self._transport.request("GET", path, params=params)
-        if not {"items", "next_cursor"} <= page.keys():
-            raise ServiceUnreachable(
-                f"{self.url} answered something that is no list of Tenure's: is the address right?"
+    def workers(self) -> Iterator[Worker]:
+        """All workers that the service knows."""
+        return self._transport.items(operations.workers(self._rules))
+
+    def claim(
+        self, worker_id: str, queues: Sequence[str], *, wait_seconds: float = 0.0, **fields: Unpack[ClaimFields]
+    ) -> ClaimAnswer:
+        """Leases due jobs (``max_jobs``, 1 unless given); none after ``wait_seconds``, of which one call waits 20 at most.
+
+        Not repeated once it was sent: leases whose answer got lost are held by nobody until they expire.
+        """
+        return self._transport.result(
+            operations.claim(
+                self._rules, {**fields, "worker_id": worker_id, "queues": queues}, wait_seconds=wait_seconds
             )
-        return page
+        )
 
-    def _stream(self, job_id: str, *, after_version: int) -> Iterator[tuple[str, Json]]:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after_version)} if after_version else {})}
-        path = f"{_job(job_id)}/events"
-        with self._transport.stream(path, headers=headers, read_timeout_seconds=_QUIET_SECONDS) as answer:
-            if not answer.is_success:
-                answer.read()
-                raise error_of(answer)
-            if answer.status_code != 204 and not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
-                raise not_tenure(answer)
-            fields: dict[str, str] = {}
-            for line in _lines(answer):
-                name, _, value = line.partition(":")
-                if line == "" and "data" in fields:
-                    yield fields.get("event", "message"), json.loads(fields["data"])
-                    fields = {}
-                elif name in {"event", "data"}:
-                    fields[name] = value.removeprefix(" ")
+    def heartbeat(self, leases: Iterable[Beat]) -> Sequence[HeartbeatManyItem]:
+        """Keeps leases; one item a lease, in the order given, with a ``problem`` where that one is lost."""
+        return self._transport.result(operations.heartbeat(self._rules, leases))
 
-
-def _lines(answer: httpx.Response) -> Iterator[str]:
-    """Lines by LF alone: the stream's texts may hold what Unicode, and so httpx, takes for the end of a line."""
-    rest = b""
-    for chunk in answer.iter_bytes():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode()
-
-
-def _job(job_id: str) -> str:
-    """The job's path. What is no id at all is not asked for: it could name another path."""
-    try:
-        return f"/jobs/{UUID(str(job_id))}"
-    except ValueError:
-        raise NotFound(f"there is no job {job_id!r}: a job's id is a UUID") from None
+    def settle(self, outcomes: Iterable[LeaseOutcome]) -> Sequence[SettleManyItem]:
+        """Reports outcomes; one item an outcome, in the order given. Repeating one is harmless."""
+        return self._transport.result(operations.settle(self._rules, outcomes))

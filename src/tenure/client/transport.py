@@ -1,138 +1,248 @@
-"""One request and its answer: problem documents become the server's own error classes, trouble on the way one error."""
+"""Carries the steps of talks out over httpx: once for callers that block, once for those that await."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
-from tenure import errors
-from tenure.errors import (
-    ConfigurationError,
-    FieldError,
-    InvalidInput,
-    LeaseLost,
-    MethodNotAllowed,
-    Overloaded,
-    TenureError,
-    Unavailable,
-    VersionMismatch,
+from tenure.client.rules import Rules
+from tenure.client.steps import Failure, Found, Heard, More, Pause, Reply, Send, Step, Talk, Telling
+from tenure.errors import ConfigurationError
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS = 5.0
+_ANSWERED_IN_VAIN = (
+    httpx.RemoteProtocolError,
+    httpx.DecodingError,
+    httpx.ReadError,
+    httpx.WriteError,
+    httpx.CloseError,
 )
-
-_BY_CODE: dict[str, type[TenureError]] = {
-    value.code: value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TenureError)
-}
-
-TIMEOUT_SECONDS = 10.0
-WAIT_MARGIN_SECONDS = 10.0
-"""A request that asks the server to wait must itself wait longer."""
-
-
-class ServiceUnreachable(Exception):
-    """Nobody answers at this address, or what answers is not Tenure."""
-
-
-def error_of(answer: httpx.Response) -> TenureError:
-    """The error that a problem document tells of."""
-    try:
-        problem = answer.json()
-        code, detail = problem["code"], problem["detail"]
-    except (ValueError, KeyError, TypeError):
-        raise not_tenure(answer) from None
-    kind = _BY_CODE.get(code, TenureError)
-    known = {"type", "title", "status", "detail", "instance", "code", "request_id", "errors"}
-    extensions = {name: value for name, value in problem.items() if name not in known}
-    if issubclass(kind, InvalidInput):
-        found = [FieldError(pointer=item["pointer"], message=item["message"]) for item in problem.get("errors", [])]
-        return kind(detail, errors=found)
-    if issubclass(kind, LeaseLost):
-        return kind(
-            detail, reason=extensions.get("reason", "unknown"), current_attempt=extensions.get("current_attempt")
-        )
-    if issubclass(kind, VersionMismatch):
-        return kind(detail, current_version=extensions.get("current_version", 0))
-    if issubclass(kind, Unavailable | Overloaded):
-        return kind(detail, retry_after_seconds=_seconds(answer.headers.get("Retry-After", "")))
-    if issubclass(kind, MethodNotAllowed):
-        return kind(detail, allow=answer.headers.get("Allow", ""))
-    return kind(detail, **extensions)
-
-
-def not_tenure(answer: httpx.Response) -> ServiceUnreachable:
-    """Somebody answers, but not as Tenure does."""
-    return ServiceUnreachable(
-        f"{_address(answer.request.url)} answered {answer.status_code} in a form that is not Tenure's: "
-        "is --url or TENURE_URL right?"
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_KEEP_ALIVE = [
+    (level, getattr(socket, option), value)
+    for level, option, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
     )
+    if hasattr(socket, option)
+]
+"""A waiting connection stays known to what lies between, and a peer that vanished is noticed."""
 
 
-class Transport:
-    """A kept connection to one service."""
+class SyncTransport:
+    """Runs talks for a caller that blocks. One connection pool, which any thread may use."""
 
-    def __init__(self, url: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self.url = url
-        self._timeout_seconds = timeout_seconds
-        # No proxy from the environment: the service is named, and mostly on this machine.
-        try:
-            self._http = httpx.Client(base_url=url, timeout=timeout_seconds, trust_env=False)
-        except httpx.InvalidURL as error:
-            raise ConfigurationError(f"{url!r} is no address of a service: {error}") from error
+    def __init__(self, rules: Rules, headers: Mapping[str, str]) -> None:
+        self.rules = rules
+        # No proxy from the environment: the service is named, and mostly near.
+        self._http = httpx.Client(
+            base_url=_address(rules.url),
+            headers=headers,
+            transport=httpx.HTTPTransport(socket_options=_KEEP_ALIVE),
+            trust_env=False,
+        )
 
     def close(self) -> None:
         self._http.close()
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        json: Any = None,
-        params: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        wait_seconds: float = 0.0,
-    ) -> dict[str, Any]:
-        """The answer, if it is no problem. Raises the server's error, or ServiceUnreachable."""
-        timeout = self._timeout_seconds if not wait_seconds else wait_seconds + WAIT_MARGIN_SECONDS
-        sent_headers = {**(headers or {}), **({"Prefer": f"wait={round(wait_seconds)}"} if wait_seconds else {})}
+    def result(self, talk: Talk[T]) -> T:
+        """What the talk comes to. Raises what it raises."""
+        with contextlib.closing(_SyncCarrier(self._http, self.rules)) as carrier:
+            heard: Heard = None
+            while True:
+                try:
+                    step = talk.send(heard)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                heard = carrier.do(step)
+
+    def items(self, talk: Telling[T]) -> Iterator[T]:
+        """What the talk finds, as it finds it."""
+        with contextlib.closing(_SyncCarrier(self._http, self.rules)) as carrier, contextlib.closing(talk):
+            heard: Heard = None
+            while True:
+                try:
+                    step = talk.send(heard)
+                except StopIteration:
+                    return
+                if isinstance(step, Found):
+                    heard = None
+                    yield step.item
+                else:
+                    heard = carrier.do(step)
+
+
+class _SyncCarrier:
+    """The steps of one talk, and the stream that it has open."""
+
+    def __init__(self, http: httpx.Client, rules: Rules) -> None:
+        self._http = http
+        self._rules = rules
+        self._stream: httpx.Response | None = None
+        self._pieces: Iterator[bytes] = iter(())
+
+    def do(self, step: Step) -> Heard:
         try:
-            answer = self._http.request(
-                method, path, json=json, params=_without_none(params), headers=sent_headers, timeout=timeout
-            )
+            match step:
+                case Send():
+                    return self._send(step)
+                case More():
+                    return next(self._pieces, None)
+                case Pause():
+                    time.sleep(step.seconds)
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise self.unreachable(error, waited_seconds=timeout) from error
-        if not answer.is_success:
-            raise error_of(answer)
-        try:
-            value = answer.json()
-        except ValueError:
-            raise not_tenure(answer) from None
-        if not isinstance(value, dict):
-            raise not_tenure(answer)
-        return value
+            return failure(error, self._rules)
+        return None
 
-    def stream(self, path: str, *, headers: Mapping[str, str], read_timeout_seconds: float) -> Any:
-        """A context manager over a streamed answer."""
-        timeout = httpx.Timeout(self._timeout_seconds, read=read_timeout_seconds)
-        return self._http.stream("GET", path, headers=dict(headers), timeout=timeout)
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
-    def unreachable(self, error: httpx.RequestError, *, waited_seconds: float) -> ServiceUnreachable:
-        """What went wrong on the way, for a person."""
-        if isinstance(error, httpx.TimeoutException):
-            return ServiceUnreachable(f"{self.url} did not answer within {waited_seconds:g} s")
-        if isinstance(error, httpx.RemoteProtocolError | httpx.DecodingError | httpx.ReadError | httpx.WriteError):
-            return ServiceUnreachable(f"the connection to {self.url} broke off, or it does not speak HTTP: {error}")
-        return ServiceUnreachable(
-            f"nobody answers at {self.url}: start a service with `tenure serve`, or name another with --url or TENURE_URL"
+    def _send(self, step: Send) -> Reply:
+        self.close()
+        answer = self._http.send(_request(self._http, step), stream=step.stream)
+        if step.stream:
+            self._stream, self._pieces = answer, answer.iter_bytes()
+            if not answer.is_success:
+                answer.read()
+        return _reply(answer, step)
+
+
+class AsyncTransport:
+    """Runs talks for a caller that awaits. Cancelling a call closes its connection."""
+
+    def __init__(self, rules: Rules, headers: Mapping[str, str]) -> None:
+        self.rules = rules
+        self._http = httpx.AsyncClient(
+            base_url=_address(rules.url),
+            headers=headers,
+            transport=httpx.AsyncHTTPTransport(socket_options=_KEEP_ALIVE),
+            trust_env=False,
         )
 
+    async def close(self) -> None:
+        await self._http.aclose()
 
-def _address(url: httpx.URL) -> str:
-    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+    async def result(self, talk: Talk[T]) -> T:
+        """What the talk comes to. Raises what it raises."""
+        async with contextlib.aclosing(_AsyncCarrier(self._http, self.rules)) as carrier:
+            heard: Heard = None
+            while True:
+                try:
+                    step = talk.send(heard)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                heard = await carrier.do(step)
+
+    async def items(self, talk: Telling[T]) -> AsyncIterator[T]:
+        """What the talk finds, as it finds it."""
+        with contextlib.closing(talk):
+            async with contextlib.aclosing(_AsyncCarrier(self._http, self.rules)) as carrier:
+                heard: Heard = None
+                while True:
+                    try:
+                        step = talk.send(heard)
+                    except StopIteration:
+                        return
+                    if isinstance(step, Found):
+                        heard = None
+                        yield step.item
+                    else:
+                        heard = await carrier.do(step)
 
 
-def _seconds(text: str) -> float:
-    """A proxy's ``Retry-After`` may be a date: then soon is as good a guess as any."""
-    return float(text) if text.isascii() and text.isdigit() else 1.0
+class _AsyncCarrier:
+    """The steps of one talk, and the stream that it has open."""
+
+    def __init__(self, http: httpx.AsyncClient, rules: Rules) -> None:
+        self._http = http
+        self._rules = rules
+        self._stream: httpx.Response | None = None
+        self._pieces: AsyncIterator[bytes] | None = None
+
+    async def do(self, step: Step) -> Heard:
+        try:
+            match step:
+                case Send():
+                    return await self._send(step)
+                case More():
+                    assert self._pieces is not None
+                    return await anext(self._pieces, None)
+                case Pause():
+                    await asyncio.sleep(step.seconds)
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            return failure(error, self._rules)
+        return None
+
+    async def aclose(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+            self._stream = None
+
+    async def _send(self, step: Send) -> Reply:
+        await self.aclose()
+        answer = await self._http.send(_request(self._http, step), stream=step.stream)
+        if step.stream:
+            self._stream, self._pieces = answer, answer.aiter_bytes()
+            if not answer.is_success:
+                await answer.aread()
+        return _reply(answer, step)
 
 
-def _without_none(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (params or {}).items() if value is not None and value != []}
+def failure(error: httpx.RequestError, rules: Rules) -> Failure:
+    """What went wrong on the way, for the rules and for a person."""
+    sent = not isinstance(error, _NOT_SENT)
+    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        return Failure(words=f"{rules.url} cannot be asked: {error}", sent=False, passing=False)
+    if isinstance(error, httpx.TimeoutException):
+        what = "can be connected to" if not sent else "answers in time"
+        return Failure(words=f"nobody at {rules.url} {what}", sent=sent)
+    if isinstance(error, _ANSWERED_IN_VAIN):
+        words = f"the connection to {rules.url} broke off, or it does not speak HTTP: {error or type(error).__name__}"
+        return Failure(words=words, sent=sent)
+    return Failure(
+        words=f"nobody answers at {rules.url}: start a service with `tenure serve`, or name another with --url or TENURE_URL",
+        sent=sent,
+    )
+
+
+def _address(url: str) -> str:
+    """The address, if it can be one: what never can is not tried again and again."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError for what is none
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL) as error:
+        raise ConfigurationError(f"{url!r} is no address of a service: {error}") from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigurationError(
+            f"{url!r} is no address of a service: it must begin with http:// or https:// and a host"
+        )
+    return url
+
+
+def _request(http: "httpx.Client | httpx.AsyncClient", step: Send) -> httpx.Request:
+    params: Any = list(step.params) or None
+    return http.build_request(
+        step.method,
+        step.path,
+        params=params,
+        headers=dict(step.headers),
+        content=step.content,
+        timeout=httpx.Timeout(step.timeout_seconds, connect=min(_CONNECT_SECONDS, step.timeout_seconds)),
+    )
+
+
+def _reply(answer: httpx.Response, step: Send) -> Reply:
+    body = b"" if step.stream and answer.is_success else answer.content
+    return Reply(status=answer.status_code, headers={k.lower(): v for k, v in answer.headers.items()}, body=body)
