@@ -114,7 +114,10 @@ async function settle({ job, token, controller }, { verb, body }) {
     const { status, answer } = await ask(`/jobs/${job.id}/${verb}`, { lease_token: token, ...body }, 15);
     if (status === 0 || status === 408 || status === 429 || status >= 500) await pause();
     else if (status === 200) return;
-    else return console.error(`${job.id}: not accepted (${status}): ${answer.detail}`);
+    else if (verb === "complete" && (status === 413 || status === 422)) {
+      // The service will not take this result, and the lease stays.
+      [verb, body] = ["fail", { error: { kind: "permanent", message: answer.detail } }];
+    } else return console.error(`${job.id}: not accepted (${status}): ${answer.detail}`);
   }
 }
 

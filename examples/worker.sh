@@ -22,7 +22,11 @@ ask() { # ask PATH BODY [CURL OPTIONS]: the answer is then in $dir/answer, its s
   status=$(<"$dir/status")
   [[ $status == 200 ]] && jq -e '.directive == "terminate"' "$dir/answer" >/dev/null && stopping=1 # an operator's wish
 }
-say() { TOKEN=$token KIND=${kind:-} jq -c "$@"; } # a token goes by the environment: arguments are for all to see
+say() { TOKEN=$token jq -c "$@"; } # a token goes by the environment: arguments are for all to see
+fail() { # fail KIND: the message is in $dir/errors
+  ask "/jobs/$id/fail" "$(say -Rs --arg kind "$1" --arg code "$code" '{lease_token: env.TOKEN, error: {kind: $kind,
+    message: (.[-2000:] | if . == "" then "exit code " + $code else . end)}}' "$dir/errors")" "${patiently[@]}"
+}
 
 while [[ ! $stopping ]]; do
   ask /leases "$(jq -nc --arg me "$(hostname)-$$" --arg queue "${TENURE_QUEUE:-default}" --arg kind "${TENURE_KIND:-}" \
@@ -50,10 +54,10 @@ while [[ ! $stopping ]]; do
     lost) echo "$id: the lease is lost: $(jq -r .detail "$dir/answer")" >&2; continue ;;
     stopping) ask "/jobs/$id/release" "$(say -n '{lease_token: env.TOKEN}')" "${patiently[@]}" ;;
     0) ask "/jobs/$id/complete" "$(say -s '{lease_token: env.TOKEN, result: (if length < 2 then .[0] else . end)}' "$dir/result" 2>/dev/null ||
-      say -Rs '{lease_token: env.TOKEN, result: .}' "$dir/result")" "${patiently[@]}" ;;
-    *) case ${why:-$code} in canceled) kind=canceled ;; 124) kind=timeout ;; 75) kind=transient ;; 65) kind=permanent ;; *) kind=unknown ;; esac
-      ask "/jobs/$id/fail" "$(say --arg code "$code" -Rs '{lease_token: env.TOKEN, error: {kind: env.KIND,
-        message: (.[-2000:] | if . == "" then "exit code " + $code else . end)}}' "$dir/errors")" "${patiently[@]}" ;;
+      say -Rs '{lease_token: env.TOKEN, result: .}' "$dir/result")" "${patiently[@]}"
+      [[ $status == 413 || $status == 422 ]] && jq -r .detail "$dir/answer" >"$dir/errors" && fail permanent ;; # the lease stays
+    canceled) fail canceled ;;
+    124) fail timeout ;; 75) fail transient ;; 65) fail permanent ;; *) fail unknown ;;
   esac
   [[ $status == 200 ]] || echo "$id: not accepted ($status): $(jq -r .detail "$dir/answer" 2>/dev/null)" >&2
 done

@@ -266,8 +266,8 @@ GROUPS: dict[str, type[_Group]] = {
     "client": ClientSettings,
 }
 
-READ_ELSEWHERE = frozenset({"TENURE_TEST_DATABASE_URL"})
-"""Variables of the test suite: no setting, and no mistake either."""
+READ_ELSEWHERE = frozenset({"TENURE_TEST_DATABASE_URL", "TENURE_QUEUE", "TENURE_KIND"})
+"""Variables of the test suite and of workers that are scripts: no settings, and no mistakes either."""
 
 GroupT = TypeVar("GroupT", bound=_Group)
 

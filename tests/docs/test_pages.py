@@ -10,7 +10,7 @@ import typer.main
 import tenure
 from tenure.cli.app import app
 from tenure.cli.pages import PAGES as PRINTED
-from tenure.settings import PREFIX, fields
+from tenure.settings import PREFIX, READ_ELSEWHERE, fields
 from tests.docs.reading import PAGES, README, ROOT, prose
 
 DOCS = ROOT / "docs"
@@ -73,7 +73,7 @@ def test_the_page_on_architecture_tells_every_floor_and_every_dependency() -> No
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_setting_that_is_mentioned_exists(page: Path) -> None:
-    known = {PREFIX + str(field.alias) for _, _, field in fields()}
+    known = {PREFIX + str(field.alias) for _, _, field in fields()} | READ_ELSEWHERE
     mentioned = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]+\b", page.read_text(encoding="utf-8")))
     assert mentioned <= known
 
@@ -100,11 +100,14 @@ def commands(text: str) -> list[list[str]]:
     found = []
     for code in (*spans, *lines):
         for rest in re.findall(r"(?:^|[\s(/])tenure ((?:[a-z]|--)[^&|;#)`\"]*)", code):
-            found.append(rest.split())
+            found.append(rest.partition(" -- ")[0].split())  # what follows is somebody else's command
     return found
 
 
 def test_commands_are_found_where_they_stand() -> None:
     text = "Run `tenure serve --no-workers`.\n```console\n$ A=1 .venv/bin/tenure jobs list --state dead  # all\n```\n"
     assert commands(text) == [["serve", "--no-workers"], ["jobs", "list", "--state", "dead"]]
+    assert commands("`tenure verify-worker --only cancel -- node worker.mjs --slow`") == [
+        ["verify-worker", "--only", "cancel"]
+    ]
     assert commands("the schema `tenure` and `tenure.enqueue`") == []

@@ -129,7 +129,7 @@ async def stage(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> As
     raw = await asyncpg.connect(server_url)
     await raw.execute(f'CREATE DATABASE "{name}"')
     opened = Stage(database_url=with_database(server_url, name), folder=tmp_path_factory.mktemp("scripts"))
-    await opened.serve("--no-workers", BACKOFF_BASE_SECONDS="0.01", BACKOFF_CAP_SECONDS="0.02")
+    await opened.serve("--no-workers", BACKOFF_BASE_SECONDS="0.01", BACKOFF_CAP_SECONDS="0.02", MAX_RESULT_BYTES="1000")
     yield opened
     await opened.end()
     await raw.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -171,6 +171,14 @@ async def test_jobs_are_done_retried_and_refused_as_their_command_says(scene: Sc
     error = (await scene.caller.in_state(broken["id"], "dead"))["last_error"]
     assert (error["kind"], error["message"]) == ("unknown", "exit code 3")
     assert worker.output() == ""
+
+
+async def test_a_result_that_the_service_does_not_take_is_reported_as_a_failure(scene: Scene) -> None:
+    job = await scene.enqueue("echo", result="x" * 2_000)
+    scene.start()
+    failed = await scene.caller.in_state(job["id"], "failed")
+    assert failed["last_error"]["kind"] == "permanent"
+    assert "at most 1,000" in failed["last_error"]["message"]
 
 
 async def test_other_kinds_in_its_queue_are_left_alone(scene: Scene) -> None:

@@ -186,6 +186,14 @@ class Bench:
             complaint="it sent no heartbeat for a job that it holds",
         )
 
+    def granted_at(self, job_id: str) -> float:
+        """When the worker was last told that the job is its own, by the event loop's clock."""
+        return max(
+            exchange.answered_at
+            for exchange in self.proxy.exchanges
+            if exchange.answered_at is not None and any(lease["job"]["id"] == job_id for lease in exchange.granted)
+        )
+
     def judge_lease_length(self) -> None:
         """Raises RuleBroken when the worker asked for leases of a length of its own: then there is nothing to judge."""
         for exchange in self.proxy.exchanges:

@@ -124,7 +124,7 @@ async def lost_lease(bench: Bench) -> None:
     await bench.start_worker()
     await bench.was_kept(job_id)
     bench.judge_lease_length()
-    ends_at = asyncio.get_running_loop().time() + slept
+    began_at = bench.granted_at(job_id)
     taken = await bench.take_over(job_id)
     await bench.until(
         lambda: any(one.was_told_lost for one in bench.proxy.statements(job_id)),
@@ -135,11 +135,11 @@ async def lost_lease(bench: Bench) -> None:
     await bench.in_state(
         other,
         "succeeded",
-        within_seconds=max(ends_at - asyncio.get_running_loop().time() - 0.5, 1.0),
+        within_seconds=max(began_at + slept - asyncio.get_running_loop().time() - 0.5, 1.0),
         what="it goes on with a job whose lease it has lost; another job, which waits,",
     )
     # Until the job that it should have stopped would have come to its end, and a report with it.
-    while asyncio.get_running_loop().time() < ends_at + 1.0:
+    while asyncio.get_running_loop().time() < began_at + slept + 1.0:
         _nothing_after(bench, job_id, lambda one: one.was_told_lost, "after it was told lease-lost")
         await asyncio.sleep(0.1)
     await bench.complete(taken, "the other one's")
