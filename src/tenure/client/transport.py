@@ -47,7 +47,7 @@ class SyncTransport:
         self._http = httpx.Client(
             base_url=_address(rules.url),
             headers=headers,
-            transport=httpx.HTTPTransport(socket_options=_KEEP_ALIVE),
+            transport=httpx.HTTPTransport(socket_options=_KEEP_ALIVE, verify=_is_https(rules.url)),
             trust_env=False,
         )
 
@@ -126,7 +126,7 @@ class AsyncTransport:
         self._http = httpx.AsyncClient(
             base_url=_address(rules.url),
             headers=headers,
-            transport=httpx.AsyncHTTPTransport(socket_options=_KEEP_ALIVE),
+            transport=httpx.AsyncHTTPTransport(socket_options=_KEEP_ALIVE, verify=_is_https(rules.url)),
             trust_env=False,
         )
 
@@ -229,6 +229,11 @@ def _address(url: str) -> str:
             f"{url!r} is no address of a service: it must begin with http:// or https:// and a host"
         )
     return url
+
+
+def _is_https(url: str) -> bool:
+    """Reading the authorities' certificates takes longer than many a call: only where they are needed."""
+    return urlsplit(url).scheme == "https"
 
 
 def _request(http: "httpx.Client | httpx.AsyncClient", step: Send) -> httpx.Request:

@@ -39,7 +39,7 @@ class AttemptLimits:
 class Attempt:
     """One attempt. Lives on the worker's event loop; `run` is called once.
 
-    The timeout runs from here, the deadline from the claim by what the database's clock said then.
+    The timeout runs from here, the deadline from the claim's answer by what the database's clock said in it.
     """
 
     def __init__(
@@ -51,8 +51,13 @@ class Attempt:
         heartbeats: Heartbeats,
         limits: AttemptLimits,
         asked_at: float,
+        heard_at: float,
     ) -> None:
-        """``asked_at`` is `time.monotonic()` before the claim was sent."""
+        """``asked_at`` and ``heard_at`` are `time.monotonic()` before the claim was sent, and when it was answered.
+
+        Between them the claim may have waited for work. The lease is kept as if it began at the first, the deadline is
+        counted from the second: neither a renewal nor a stop may come at a time that is wrong by the wait.
+        """
         job, lease = claimed.job, claimed.job.lease
         assert lease is not None
         self.claimed = claimed
@@ -70,7 +75,7 @@ class Attempt:
             on_lost=self._on_lost,
         )
         self._deadline_at = (
-            None if job.deadline_at is None else asked_at + (job.deadline_at - lease.acquired_at).total_seconds()
+            None if job.deadline_at is None else heard_at + (job.deadline_at - lease.acquired_at).total_seconds()
         )
         self._broker = broker
         self._heartbeats = heartbeats

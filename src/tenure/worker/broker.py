@@ -16,7 +16,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tenure.errors import DatabaseUnavailable, LeaseLost, NotFound, Unavailable
+from tenure.errors import BodyTooLarge, DatabaseUnavailable, LeaseLost, NotFound, Unavailable
 from tenure.jobs.model import DEFAULT_TENANT, Claimed
 from tenure.store.artifacts import Artifact
 from tenure.store.claim import KindSelector, claim
@@ -31,11 +31,17 @@ Beat = Heartbeat
 BeatAnswer = HeartbeatAnswer | LeaseLost | NotFound | Unavailable
 """Unavailable: this one lease could not be renewed now (somebody locks its row); the others were."""
 
+SettleAnswer = Answer | BodyTooLarge
+"""BodyTooLarge: the result is over a limit that the other side has; nothing changed, and the lease stays."""
+
 CancelHint = Callable[[UUID | None], None]
 """Called with the id of a job that may have been asked to stop; with None when any may have been."""
 
 _SEEN_AGAIN_SECONDS = 10.0
 """How often the record of workers is brought up to date; a hint makes it sooner."""
+
+_UNHEARD_SECONDS = 1.0
+"""While cancel hints may not arrive, every lease asks this often."""
 
 _HEARTBEAT_LOCK_TIMEOUT = "500"
 """Milliseconds. One row that somebody locks must not keep the other leases of the same statement waiting."""
@@ -52,9 +58,9 @@ class Broker(Protocol):
     """Where jobs come from and where outcomes go. Every method may raise Unavailable."""
 
     async def claim(self, *, limit: int, queues: Sequence[str], kinds: Sequence[KindSelector]) -> list[Claimed]:
-        """Up to ``limit`` due jobs of these queues and kinds, under fresh leases."""
+        """Up to ``limit`` due jobs of these queues and kinds, under fresh leases. May wait while there is none."""
 
-    async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
+    async def settle(self, outcomes: Sequence[Outcome]) -> list[SettleAnswer]:
         """Reports outcomes, all in one go; one answer an outcome, in order. Repeating them is harmless."""
 
     def heartbeat_channel(self) -> AbstractAsyncContextManager[HeartbeatChannel]:
@@ -74,12 +80,15 @@ class Broker(Protocol):
     async def wait_for_work(self, timeout_seconds: float) -> None:
         """Returns when there may be work that the last claim did not see, at the latest after the timeout."""
 
+    def stop_waiting(self) -> None:
+        """No more work is wanted: whatever waits for some ends now, and so does every later wait."""
+
     def work_returned(self, queue: str) -> None:
         """Tells every worker that a job of this queue is due again."""
 
     @property
-    def hints_reliable(self) -> bool:
-        """Whether cancel hints arrive now; else somebody has to ask."""
+    def ask_every_seconds(self) -> float | None:
+        """How often every lease has to ask whether it was canceled; None while hints tell it."""
 
 
 class DatabaseBroker:
@@ -157,12 +166,14 @@ class DatabaseBroker:
         self._seen_at = now
         self._on_directive(directive)
 
-    async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
+    async def settle(self, outcomes: Sequence[Outcome]) -> list[SettleAnswer]:
         alone = all(outcome.kind is OutcomeKind.COMPLETE for outcome in outcomes)
         async with self._database.connection() if alone else self._database.transaction() as connection:
-            return await settle(
-                connection, outcomes, policy_of=self._policy_of, random=random.random, tenant=self._tenant
-            )
+            return [
+                *await settle(
+                    connection, outcomes, policy_of=self._policy_of, random=random.random, tenant=self._tenant
+                )
+            ]
 
     @contextlib.asynccontextmanager
     async def heartbeat_channel(self) -> AsyncIterator[HeartbeatChannel]:
@@ -202,12 +213,15 @@ class DatabaseBroker:
             async with asyncio.timeout(timeout_seconds):
                 await self._work.wait()
 
+    def stop_waiting(self) -> None:
+        """Nothing to do: claims do not wait, and the runtime itself ends `wait_for_work`."""
+
     def work_returned(self, queue: str) -> None:
         self._bell.ring(WORK, queue)
 
     @property
-    def hints_reliable(self) -> bool:
-        return self._listener.healthy
+    def ask_every_seconds(self) -> float | None:
+        return None if self._listener.healthy else _UNHEARD_SECONDS
 
 
 class _DatabaseHeartbeats:

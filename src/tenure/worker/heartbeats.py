@@ -29,8 +29,8 @@ _BEATS_PER_LEASE = 3
 _COALESCE = 0.25
 """Leases due within this part of their interval go along with those that are due: few statements, not one a job."""
 
-_UNHEARD_SECONDS = 1.0
-"""While cancel hints may not arrive, every lease asks this often."""
+_LOOK_SECONDS = 1.0
+"""Whether hints arrive can change without anybody waking the thread: it looks this often."""
 
 _PROGRESS_SECONDS = 1.0
 _LOCKED_RETRY_SECONDS = 0.25
@@ -213,17 +213,17 @@ class Heartbeats:
             if due_at is None and idle_until is not None and idle_until <= now:
                 return False
             until = due_at if due_at is not None else idle_until
-            # At least once a second: whether hints arrive can change without anybody waking this thread.
-            left = _UNHEARD_SECONDS if until is None else min(max(until - now, 0.0), _UNHEARD_SECONDS)
+            left = _LOOK_SECONDS if until is None else min(max(until - now, 0.0), _LOOK_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left if self._holding() or idle_until else None):
                     await self._changed.wait()
         return False
 
     def _due_at(self, lease: HeldLease) -> float:
-        if self._broker.hints_reliable:
+        ask_every_seconds = self._broker.ask_every_seconds
+        if ask_every_seconds is None:
             return lease.next_beat_at
-        return min(lease.next_beat_at, lease.last_beat_at + _UNHEARD_SECONDS)
+        return min(lease.next_beat_at, lease.last_beat_at + ask_every_seconds)
 
     async def _beat(self, channel: HeartbeatChannel) -> None:
         now = time.monotonic()

@@ -88,6 +88,11 @@ class Worker:
         """Handlers at work."""
         return len(self._attempts)
 
+    @property
+    def draining(self) -> bool:
+        """Whether the end has begun."""
+        return self._draining.is_set()
+
     def wake(self) -> None:
         """Looks for work now."""
         self._woken.set()
@@ -95,6 +100,7 @@ class Worker:
     def drain(self) -> None:
         """Begins to end, see the class."""
         self._draining.set()
+        self._broker.stop_waiting()
         self._woken.set()
         self._changed.set()
 
@@ -154,8 +160,9 @@ class Worker:
             return
         asked_at = time.monotonic()
         claimed = await self._broker.claim(limit=free, queues=self._queues, kinds=self._kinds)
+        heard_at = time.monotonic()
         for job in claimed:
-            self._begin(job, asked_at)
+            self._begin(job, asked_at, heard_at)
         if len(claimed) < free and not self._draining.is_set():
             await self._wait_for_work()
 
@@ -165,7 +172,7 @@ class Worker:
             return 0
         return max(self._slots - len(self._attempts), 0)
 
-    def _begin(self, claimed: Claimed, asked_at: float) -> None:
+    def _begin(self, claimed: Claimed, asked_at: float, heard_at: float) -> None:
         spec = self._registry.get(claimed.job.kind)
         if spec is None or self._draining.is_set():
             if spec is None:
@@ -180,6 +187,7 @@ class Worker:
             heartbeats=self._heartbeats,
             limits=self._limits,
             asked_at=asked_at,
+            heard_at=heard_at,
         )
         self._heartbeats.add(attempt.lease)
         self._attempts[attempt] = asyncio.create_task(self._attend(attempt), name=f"tenure-attempt-{claimed.job.id}")

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tenure.errors import InvalidInput, LeaseLost, NotFound, Unavailable
+from tenure.errors import BodyTooLarge, InvalidInput, LeaseLost, NotFound, Unavailable
 from tenure.jobs.decisions import ReportedError
 from tenure.jobs.model import ErrorKind, State
-from tenure.store.settle import Answer, Outcome, OutcomeKind, Settled
-from tenure.worker.broker import Broker
+from tenure.store.settle import Outcome, OutcomeKind, Settled
+from tenure.worker.broker import Broker, SettleAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Settler:
         await asyncio.sleep(self._wait_seconds * (0.5 + random.random()))  # noqa: S311 - spreads load, hides nothing
         self._wait_seconds = min(self._wait_seconds * 2, _WAIT_SECONDS[1])
 
-    def _take(self, batch: Sequence[Report], answers: Sequence[Answer]) -> None:
+    def _take(self, batch: Sequence[Report], answers: Sequence[SettleAnswer]) -> None:
         for report, answer in zip(batch, answers, strict=True):
             job_id = report.outcome.job_id
             match answer:
@@ -165,7 +165,7 @@ class Settler:
                 case NotFound():
                     logger.warning("job %s: %s", job_id, answer)
                     _finish(report)
-                case InvalidInput():
+                case InvalidInput() | BodyTooLarge():
                     self._replace(report, str(answer), answer)
 
     def _replace(self, report: Report, why: str, error: Exception) -> None:
