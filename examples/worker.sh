@@ -38,9 +38,7 @@ while [[ ! $stopping ]]; do
   jq -c .job.payload <<<"$lease" >"$dir/payload"
   JOB_ID=$id timeout --kill-after=5 "$limit" "$@" <"$dir/payload" >"$dir/result" 2>"$dir/errors" & job=$! why=''
   while [[ ! $why ]]; do
-    sleep "$every" & nap=$!
-    wait -n "$job" "$nap"
-    kill "$nap" 2>/dev/null
+    [[ $stopping ]] || { sleep "$every" & wait -n "$job" $!; kill $! 2>/dev/null; }
     kill -0 "$job" 2>/dev/null || break
     [[ $stopping ]] && why=stopping && break
     ask "/jobs/$id/heartbeat" "$(say -n '{lease_token: env.TOKEN}')" --max-time "$every" # one that fails: the next one counts
