@@ -35,7 +35,7 @@ async def verdicts(
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
     return await verify(
         command,
-        environment={**environment, "TENURE_DATABASE_URL": server_url},
+        environment={**environment, "PYTHONPATH": str(ROOT), "TENURE_DATABASE_URL": server_url},
         only=only,
         lease_seconds=lease_seconds,
         patience_seconds=patience_seconds,
@@ -46,18 +46,19 @@ def told(report: Report) -> str:
     return "\n".join(f"{one.scenario}: {one.detail}\n{one.output}" for one in report.verdicts if not one.passed)
 
 
+PYTHON_WORKER = f'exec {sys.executable} -m tenure worker --url "$TENURE_URL" --app tests.conformance.python_jobs:jobs'
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(["worker.sh", "verify-job.sh"], marks=needs_shell_tools, id="shell"),
-        pytest.param(["worker.mjs", "verify-job.mjs"], marks=needs_node, id="node"),
+        pytest.param([f"{EXAMPLES}/worker.sh", f"{EXAMPLES}/verify-job.sh"], marks=needs_shell_tools, id="shell"),
+        pytest.param(["node", f"{EXAMPLES}/worker.mjs", f"{EXAMPLES}/verify-job.mjs"], marks=needs_node, id="node"),
+        pytest.param(["sh", "-c", PYTHON_WORKER], id="python"),
     ],
 )
-async def test_an_example_worker_keeps_to_the_protocol(server_url: str, command: list[str]) -> None:
-    words = [str(EXAMPLES / name) for name in command]
-    if words[0].endswith(".mjs"):
-        words.insert(0, "node")
-    report = await verdicts(server_url, *words, lease_seconds=2.0, patience_seconds=20.0)
+async def test_our_workers_keep_to_the_protocol(server_url: str, command: list[str]) -> None:
+    report = await verdicts(server_url, *command, lease_seconds=2.0, patience_seconds=20.0)
     assert [one.scenario for one in report.verdicts] == [scenario.name for scenario in SCENARIOS]
     assert report.passed, told(report)
 
