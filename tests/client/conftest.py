@@ -8,6 +8,7 @@ import pytest
 from tenure.client import Client
 from tenure.worker.context import JobContext
 from tenure.worker.registry import JobRegistry
+from tests.client.faces import FACES, face
 from tests.running import Running, running
 
 REPORTS = Path(__file__).parents[1] / "reports.toml"
@@ -22,9 +23,9 @@ def service(migrated_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield started
 
 
-@pytest.fixture
-def client(service: Running) -> Iterator[Client]:
-    with Client(service.url) as made:
+@pytest.fixture(params=FACES)
+def client(service: Running, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with face(request.param, service.url) as made:
         yield made
 
 
