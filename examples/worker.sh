@@ -10,7 +10,7 @@
 set -u
 url=${TENURE_URL:-http://127.0.0.1:8080} dir=$(mktemp -d) stopping=''
 patiently=(--max-time 15 --retry 60 --retry-delay 1 --retry-all-errors)
-trap 'rm -rf "$dir"' EXIT
+trap '[[ $BASHPID != $$ ]] || rm -rf "$dir"' EXIT # not in a child that was killed before it became another program
 trap 'stopping=1' TERM INT
 
 ask() { # ask PATH BODY [CURL OPTIONS]: the answer is then in $dir/answer, its status in $status (000: there was none)
@@ -36,17 +36,20 @@ while [[ ! $stopping ]]; do
 
   read -r id token every limit < <(jq -r '[.job.id, .lease_token, .heartbeat_every_seconds, .job.timeout_seconds // 0] | join(" ")' <<<"$lease")
   jq -c .job.payload <<<"$lease" >"$dir/payload"
-  JOB_ID=$id timeout --kill-after=5 "$limit" "$@" <"$dir/payload" >"$dir/result" 2>"$dir/errors" & job=$! why=''
+  job='' why=${stopping:+stopping}
+  [[ $why ]] || { JOB_ID=$id timeout --kill-after=5 "$limit" "$@" <"$dir/payload" >"$dir/result" 2>"$dir/errors" & job=$!; }
   while [[ ! $why ]]; do
-    [[ $stopping ]] || { sleep "$every" & wait -n "$job" $!; kill $! 2>/dev/null; }
+    sleep "$every" & nap=$!
+    wait -n "$job" "$nap"
+    kill "$nap" 2>/dev/null
     kill -0 "$job" 2>/dev/null || break
     [[ $stopping ]] && why=stopping && break
     ask "/jobs/$id/heartbeat" "$(say -n '{lease_token: env.TOKEN}')" --max-time "$every" # one that fails: the next one counts
     [[ $status == 200 ]] && jq -e .cancel_requested "$dir/answer" >/dev/null && why=canceled
     [[ $status == 409 || $status == 404 ]] && why=lost
   done
-  [[ $why ]] && kill "$job" 2>/dev/null
-  wait "$job"; code=$?
+  [[ $why && $job ]] && kill "$job" 2>/dev/null
+  wait $job; code=$?
 
   case ${why:-$code} in
     lost) echo "$id: the lease is lost: $(jq -r .detail "$dir/answer")" >&2; continue ;;
