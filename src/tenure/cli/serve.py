@@ -10,10 +10,15 @@ from tenure.cli.configured import configured, log_to_stderr
 from tenure.cli.output import out
 from tenure.cli.tour import tour
 from tenure.errors import ConfigurationError, DatabaseUnavailable
-from tenure.server import Service, embedded_postgres, run
+from tenure.handlers.demo_sleep import register_demo_sleep
+from tenure.server import Service, embedded_postgres, new_worker_id, run
 from tenure.settings import DatabaseSettings, Settings
 from tenure.store import schema
+from tenure.worker.attempt import AttemptLimits
+from tenure.worker.http_broker import HttpBroker
 from tenure.worker.registry import JobRegistry, load_registry
+from tenure.worker.runtime import Worker
+from tenure.worker.standalone import run_until_signalled
 
 AppOption = Annotated[str | None, typer.Option("--app", metavar="MODULE:REGISTRY", help="your handlers")]
 
@@ -45,13 +50,19 @@ def serve(
     return run(serving)
 
 
-def worker(app: AppOption = None) -> int:
-    """Run workers alone, on the database that TENURE_DATABASE_URL names."""
-    settings = configured(APP=app)
+def worker(
+    app: AppOption = None,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="reach the service over HTTP alone")] = None,
+) -> int:
+    """Run workers alone, on the database that TENURE_DATABASE_URL names; with --url over HTTP, without a database."""
+    settings = configured(APP=app, URL=url)
+    if url is not None:
+        log_to_stderr(settings)
+        return run(lambda: _work_over_http(settings))
     if not settings.database.url:
         raise ConfigurationError(
             "a worker needs the service's database: set TENURE_DATABASE_URL "
-            "(`tenure database-url` prints that of a service here)"
+            "(`tenure database-url` prints that of a service here), or reach the service over HTTP with --url"
         )
     log_to_stderr(settings)
     registry = _registry(settings)
@@ -62,6 +73,30 @@ def worker(app: AppOption = None) -> int:
         return await service.run_until_signalled()
 
     return run(working)
+
+
+async def _work_over_http(settings: Settings) -> int:
+    # No report.export: it publishes in a transaction of Tenure's own database.
+    registry = JobRegistry()
+    register_demo_sleep(registry)
+    if (own := _registry(settings)) is not None:
+        registry.include(own)
+    workers = settings.workers
+    worker_id = workers.worker_id or new_worker_id()
+    async with HttpBroker(settings.client.url, worker_id=worker_id, capacity=workers.slots) as broker:
+        worker = Worker(
+            broker,
+            registry,
+            worker_id=worker_id,
+            slots=workers.slots,
+            queues=workers.queues,
+            poll_seconds=workers.poll_seconds,
+            shutdown_grace_seconds=workers.shutdown_grace_seconds,
+            limits=AttemptLimits(result_bytes=settings.limits.result_bytes),
+        )
+        out.print(f"Worker [bold]{worker_id}[/bold] works for [bold]{settings.client.url}[/bold]")
+        await run_until_signalled(worker)
+    return 0
 
 
 def migrate() -> int:
