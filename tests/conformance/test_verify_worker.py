@@ -58,7 +58,7 @@ PYTHON_WORKER = f'exec {sys.executable} -m tenure worker --url "$TENURE_URL" --a
     ],
 )
 async def test_our_workers_keep_to_the_protocol(server_url: str, command: list[str]) -> None:
-    report = await verdicts(server_url, *command, lease_seconds=2.0, patience_seconds=20.0)
+    report = await verdicts(server_url, *command, lease_seconds=3.0, patience_seconds=20.0)
     assert [one.scenario for one in report.verdicts] == [scenario.name for scenario in SCENARIOS]
     assert report.passed, told(report)
 

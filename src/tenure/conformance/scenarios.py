@@ -61,7 +61,7 @@ async def keeps_lease(bench: Bench) -> None:
 
 
 async def slow_answers(bench: Bench) -> None:
-    bench.proxy.delay_seconds = 0.4 * bench.lease_seconds
+    bench.proxy.delay_seconds = 0.25 * bench.lease_seconds
     slow = await bench.enqueue("sleep", seconds=1.5 * bench.lease_seconds, result="slow")
     await bench.start_worker()
     await _done_at_first_attempt(bench, slow, "slow", slept_leases=2.5)
