@@ -67,6 +67,10 @@ STATEMENTS = (
             state IN ('queued', 'running', 'succeeded', 'failed', 'canceled', 'dead')
         ),
         CONSTRAINT jobs_version_check CHECK (version >= 1),
+        CONSTRAINT jobs_times_are_finite_check CHECK (
+            isfinite(available_at) AND (deadline_at IS NULL OR isfinite(deadline_at))
+            AND (lease_expires_at IS NULL OR isfinite(lease_expires_at))
+        ),
         CONSTRAINT jobs_priority_check CHECK (priority BETWEEN -100 AND 100),
         CONSTRAINT jobs_attempts_check CHECK (attempts BETWEEN 0 AND max_attempts),
         CONSTRAINT jobs_queued_has_an_attempt_left_check CHECK (state <> 'queued' OR attempts < max_attempts),

@@ -16,6 +16,7 @@
     ├── VersionMismatch         412  If-Match or `version` is stale
     ├── BodyTooLarge            413  over a limit in bytes
     ├── UnsupportedMediaType    415
+    ├── RangeNotSatisfiable     416  the file is shorter
     ├── InvalidInput            422  fields are wrong; each is named
     │   └── IdempotencyKeyReused     one key, two different bodies
     ├── Overloaded              429  capacity or rate; says when to come back
@@ -63,6 +64,7 @@ __all__ = [
     "Overloaded",
     "PermanentError",
     "PoisonError",
+    "RangeNotSatisfiable",
     "RequestTimeout",
     "RetryLater",
     "SchemaMismatch",
@@ -189,6 +191,10 @@ class Overloaded(TenureError):
     def __init__(self, detail: str, *, retry_after_seconds: float = 1.0) -> None:
         super().__init__(detail)
         self.retry_after_seconds = retry_after_seconds
+
+
+class RangeNotSatisfiable(TenureError):
+    code, status, title = "range-not-satisfiable", 416, "There is nothing in this range"
 
 
 class InternalError(TenureError):

@@ -2,9 +2,10 @@
 
 How it stops (`Service.stop`), in this order, which is also what SIGTERM and SIGINT do:
 
-1. readiness turns red, and the workers claim nothing more;
-2. after the readiness delay, in which load balancers notice, enqueues and claims are answered 503, waits end, and the
-   listener closes; heartbeats and settles are served until then;
+1. readiness turns red, the workers claim nothing more, waits end, and enqueues and claims are answered 503 with
+   Retry-After: another service takes them;
+2. after the readiness delay, in which load balancers notice, the listener closes; heartbeats and settles are served until
+   then;
 3. running handlers get the grace time, then their tasks are cancelled, and their leases released, unspent;
 4. maintenance, wake-ups and the pool end, and at last the embedded PostgreSQL, if this process started it.
 
@@ -31,7 +32,7 @@ import uvloop
 from tenure.api.app import create_app
 from tenure.api.services import ServiceLifecycle, Services
 from tenure.artifacts import ArtifactStore, open_artifact_store
-from tenure.embedded import EmbeddedPostgres, binaries_at
+from tenure.embedded import EmbeddedPostgres, EmbeddedPostgresError, binaries_at
 from tenure.errors import ConfigurationError, DatabaseUnavailable
 from tenure.handlers import ReportCatalog, builtin_registry
 from tenure.jobs.model import DEFAULT_TENANT
@@ -53,6 +54,7 @@ _IN_FLIGHT_SECONDS = 10
 """How long requests under way may take after the listener closed."""
 
 _RETRY_SECONDS = 1.0
+_POSTGRES_LOOK_SECONDS = 1.0
 _LEFTOVER_SECONDS = 2.0
 
 _IS_WRITABLE = "SELECT NOT pg_is_in_recovery() AND NOT current_setting('transaction_read_only')::boolean AS writable"
@@ -133,7 +135,10 @@ class Service:
         if not url:
             self._embedded = embedded_postgres(settings)
             url = await asyncio.to_thread(self._embedded.start)
+            self._spawn("postgres", self._keep_postgres(self._embedded))
         artifacts = open_artifact_store(settings.reports, settings.process.data_dir)
+        if self._with_workers:
+            await artifacts.check_writable()
         registry = self._registry(artifacts, url)
         database_settings = settings.database.model_copy(update={"url": url})
         self._database = database = await Database.open(database_settings, application_name="tenure serve")
@@ -159,11 +164,26 @@ class Service:
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
 
+    async def _keep_postgres(self, server: EmbeddedPostgres) -> None:
+        """Starts the embedded server again when it has died: it is ours, nobody else would."""
+        while True:
+            await asyncio.sleep(_POSTGRES_LOOK_SECONDS)
+            if server.postmaster_pid is not None:
+                continue
+            logger.error("the embedded PostgreSQL has died (see %s); starting it again", server.log_path)
+            try:
+                await asyncio.to_thread(server.start)
+                logger.info("the embedded PostgreSQL runs again")
+            except EmbeddedPostgresError as error:
+                logger.error("the embedded PostgreSQL does not start: %s", error)
+
     async def _first_try(self, brought_up: asyncio.Event) -> None:
         task = self._tasks["schema"]
         waiter = asyncio.ensure_future(brought_up.wait())
-        await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
-        waiter.cancel()
+        try:
+            await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
@@ -282,25 +302,24 @@ class Service:
     async def stop(self, *, now: bool = False) -> None:
         """Stops everything in the order that the module's docstring tells. Harmless when repeated."""
         self._stopping = True
+        # First of all: it would start workers and maintenance behind our back.
+        await self._ended_early("schema")
         if self._worker is not None:
             if now:
                 self._worker.stop_now()
             else:
                 self._worker.drain()
+        self.lifecycle.draining.set()
         if self._http is not None:
             if not now:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hurried.wait(), self.settings.http.readiness_delay_seconds)
-            self.lifecycle.draining.set()
             self._http.should_exit = True
             self._http.force_exit = now
         for name in ("http", "worker"):
             await self._finished(name)
-        for name in ("schema", "maintenance", "bell", "wake-ups"):
-            task = self._tasks.get(name)
-            if task is not None:
-                task.cancel()
-                await self._finished(name)
+        for name in ("maintenance", "bell", "wake-ups", "postgres"):
+            await self._ended_early(name)
         if self._socket is not None:
             self._socket.close()
         if self._database is not None:
@@ -318,10 +337,16 @@ class Service:
         if self._http is not None:
             self._http.force_exit = True
 
-    async def run_until_signalled(self) -> int:
-        """Serves until SIGTERM or SIGINT, or until something broke for good; returns the exit code."""
+    async def run_until_signalled(self, *, started: Callable[[], object] = lambda: None) -> int:
+        """Starts, and serves until SIGTERM or SIGINT, or until something broke for good; returns the exit code.
+
+        ``started`` is called once it serves. A signal before that ends the start, in order. Raises what `start` raises.
+        """
         with _signals() as signals:
             got = asyncio.ensure_future(signals.get())
+            if not await self._started_before(got):
+                return 0
+            started()
             ended = asyncio.ensure_future(self._ended.wait())
             waited: set[asyncio.Future[Any]] = {got, ended, self._broken}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -343,6 +368,24 @@ class Service:
             await stopping
         return 1 if self._broken.done() else 0
 
+    async def _started_before(self, signalled: "asyncio.Future[signal.Signals]") -> bool:
+        """Starts; False when the signal came first, and all that was begun is stopped again."""
+        starting = asyncio.ensure_future(self.start())
+        waited: set[asyncio.Future[Any]] = {signalled, starting}
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                return True
+            logger.info("stopping on %s, in the middle of the start", signalled.result().name)
+            return False
+        finally:
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait({starting})
+            if starting.cancelled() or starting.exception() is not None:
+                signalled.cancel()
+
     def _spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work, name=f"tenure: {name}")
         task.add_done_callback(lambda done: self._on_done(name, done))
@@ -353,7 +396,9 @@ class Service:
         if task.cancelled() or self._stopping or self._broken.done():
             return
         error = task.exception()
-        if error is not None:
+        if isinstance(error, ConfigurationError):  # for the operator: a sentence, no trace
+            self._broken.set_result(str(error))
+        elif error is not None:
             logger.error("%s failed: %s", name, error, exc_info=error)
             self._broken.set_result(f"{name} failed: {error}")
         elif name == "worker":
@@ -364,12 +409,18 @@ class Service:
         elif name != "schema":
             self._broken.set_result(f"{name} ended by itself")
 
+    async def _ended_early(self, name: str) -> None:
+        if (task := self._tasks.get(name)) is not None:
+            task.cancel()
+            await self._finished(name)
+
     async def _finished(self, name: str) -> None:
         task = self._tasks.get(name)
         if task is not None:
             await asyncio.wait({task})
-            if not task.cancelled() and (error := task.exception()) is not None:
-                logger.error("%s failed while stopping: %s", name, error)
+            if task.cancelled() or (error := task.exception()) is None or isinstance(error, ConfigurationError):
+                return
+            logger.error("%s failed while stopping: %s", name, error)
 
 
 class _HttpServer(uvicorn.Server):

@@ -20,6 +20,8 @@ from tenure.errors import ConfigurationError
 PREFIX = "TENURE_"
 
 DAY_SECONDS = 86_400.0
+CENTURY_SECONDS = 36_525 * DAY_SECONDS
+"""As good as for ever, and dates can still be counted with it."""
 
 
 def _postgres_url(url: str) -> str:
@@ -38,7 +40,7 @@ def _list(value: Any) -> Any:
 class _Group(BaseModel):
     """A frozen group of settings; each field says which variable sets it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DatabaseSettings(_Group):
@@ -126,9 +128,13 @@ class JobSettings(_Group):
 
     max_attempts: int = Field(3, ge=1, le=10_000, alias="MAX_ATTEMPTS", description="attempts before a job is dead")
     lease_seconds: float = Field(30.0, ge=1, le=86_400, alias="LEASE_SECONDS", description="length of a lease")
-    backoff_base_seconds: float = Field(1.0, gt=0, alias="BACKOFF_BASE_SECONDS", description="first backoff's ceiling")
+    backoff_base_seconds: float = Field(
+        1.0, gt=0, le=CENTURY_SECONDS, alias="BACKOFF_BASE_SECONDS", description="first backoff's ceiling"
+    )
     backoff_factor: float = Field(2.0, ge=1, le=100, alias="BACKOFF_FACTOR", description="growth of the ceiling")
-    backoff_cap_seconds: float = Field(600.0, gt=0, alias="BACKOFF_CAP_SECONDS", description="highest ceiling")
+    backoff_cap_seconds: float = Field(
+        600.0, gt=0, le=CENTURY_SECONDS, alias="BACKOFF_CAP_SECONDS", description="highest ceiling"
+    )
 
 
 class WorkerSettings(_Group):
@@ -161,16 +167,28 @@ class MaintenanceSettings(_Group):
     )
     prune_seconds: float = Field(60.0, gt=0, le=86_400, alias="PRUNE_SECONDS", description="how often old jobs go")
     keep_succeeded_seconds: float = Field(
-        7 * DAY_SECONDS, ge=0, alias="KEEP_SUCCEEDED_SECONDS", description="how long succeeded jobs are kept"
+        7 * DAY_SECONDS,
+        ge=0,
+        le=CENTURY_SECONDS,
+        alias="KEEP_SUCCEEDED_SECONDS",
+        description="how long succeeded jobs are kept",
     )
     keep_canceled_seconds: float = Field(
-        7 * DAY_SECONDS, ge=0, alias="KEEP_CANCELED_SECONDS", description="how long canceled jobs are kept"
+        7 * DAY_SECONDS,
+        ge=0,
+        le=CENTURY_SECONDS,
+        alias="KEEP_CANCELED_SECONDS",
+        description="how long canceled jobs are kept",
     )
     keep_failed_seconds: float = Field(
-        30 * DAY_SECONDS, ge=0, alias="KEEP_FAILED_SECONDS", description="how long failed jobs are kept"
+        30 * DAY_SECONDS,
+        ge=0,
+        le=CENTURY_SECONDS,
+        alias="KEEP_FAILED_SECONDS",
+        description="how long failed jobs are kept",
     )
     keep_dead_seconds: float = Field(
-        90 * DAY_SECONDS, ge=0, alias="KEEP_DEAD_SECONDS", description="how long dead jobs are kept"
+        90 * DAY_SECONDS, ge=0, le=CENTURY_SECONDS, alias="KEEP_DEAD_SECONDS", description="how long dead jobs are kept"
     )
 
     @property

@@ -149,7 +149,7 @@ async def test_only_the_very_token_of_the_very_job_counts(client: httpx.AsyncCli
      ("deadline", "failed")],
 )  # fmt: skip
 async def test_kind_of_the_error_decides_what_follows(client: httpx.AsyncClient, kind: str, state: str) -> None:
-    job_id, token = await running(client)
+    job_id, token = await running(client, expires_in_seconds=3_600)
     body = {"lease_token": token, "error": {"kind": kind, "type": "OSError", "message": "password=hunter2"}}
     response = await client.post(f"/jobs/{job_id}/fail", json=body)
     assert response.json()["state"] == state

@@ -37,7 +37,13 @@ RUNNING = Standing(
     token_digest=b"x" * 16,
     lease_expires_at=NOW - timedelta(seconds=1),
 )
-CANCELING = replace(RUNNING, cancel_outcome=CancelOutcome.REQUESTED, cancel_accepted_version=2, version=3)
+CANCELING = replace(
+    RUNNING,
+    deadline_at=NOW + timedelta(days=1),
+    cancel_outcome=CancelOutcome.REQUESTED,
+    cancel_accepted_version=2,
+    version=3,
+)
 
 
 def fail(job: Standing, kind: ErrorKind, *, random: float = 0.5, retry_after: float | None = None):  # type: ignore[no-untyped-def]
@@ -187,7 +193,7 @@ def test_every_decision_is_a_row_of_the_table() -> None:
     decided = [
         *[
             (job, fail(job, kind))
-            for job in (RUNNING, CANCELING)
+            for job in (replace(RUNNING, deadline_at=NOW + timedelta(days=1)), CANCELING)
             for kind in ErrorKind
             if kind is not ErrorKind.CANCELED
         ],

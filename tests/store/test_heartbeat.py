@@ -3,16 +3,16 @@
 import re
 from datetime import timedelta
 
-from tenure.errors import LeaseLost, NotFound
+from tenure.errors import DatabaseUnavailable, LeaseLost, NotFound
 from tenure.jobs.ids import new_job_id
 from tenure.store.cancel import cancel
 from tenure.store.database import Database
-from tenure.store.heartbeat import _HEARTBEAT, Heartbeat, HeartbeatAnswer, heartbeat
+from tenure.store.heartbeat import _HEARTBEAT, BeatAnswer, Heartbeat, HeartbeatAnswer, heartbeat
 from tenure.store.tables import jobs
 from tests.factories import age, history, outcome, read, running, settled
 
 
-async def beat(database: Database, *beats: Heartbeat) -> list[HeartbeatAnswer | LeaseLost | NotFound]:
+async def beat(database: Database, *beats: Heartbeat) -> list[BeatAnswer]:
     async with database.connection() as connection:
         return await heartbeat(connection, beats)
 
@@ -102,3 +102,26 @@ def test_a_heartbeat_touches_no_indexed_column_so_that_it_can_stay_a_hot_update(
     predicates = " ".join(str(index.dialect_options["postgresql"]["where"]) for index in jobs.indexes)
     in_predicates = {column.name for column in jobs.columns if re.search(rf"\b{column.name}\b", predicates)}
     assert not assigned & (indexed | in_predicates)
+
+
+async def test_a_locked_row_costs_only_its_own_lease_and_never_looks_lost(database: Database) -> None:
+    locked = await running(database, queue="a")
+    free = await running(database, queue="b")
+    impatient = database.settings.model_copy(update={"lock_timeout_seconds": 0.05})
+    beats = [Heartbeat(job_id=held.job.id, token=held.token) for held in (locked, free)]
+    async with database.transaction() as other, await Database.open(impatient) as quick:
+        await other.execute("SELECT 1 FROM tenure.jobs WHERE id = $1 FOR UPDATE", locked.job.id)
+        first, second = await beat(quick, *beats)
+    assert isinstance(first, DatabaseUnavailable)
+    assert isinstance(second, HeartbeatAnswer)
+    assert (await read(database, free.job)).heartbeats == 1
+    assert all(isinstance(answer, HeartbeatAnswer) for answer in await beat(database, *beats))
+
+
+async def test_a_progress_message_gives_no_secret_away_and_not_its_own_token(database: Database) -> None:
+    held = await running(database)
+    message = f"posting with {held.token}, Bearer abcdef123456, joe@example.org"
+    await beat(database, Heartbeat(job_id=held.job.id, token=held.token, has_progress=True, message=message))
+    progress = (await read(database, held.job)).progress
+    assert progress is not None
+    assert progress.message == "posting with [redacted], Bearer [redacted], [redacted e-mail]"

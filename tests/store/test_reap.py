@@ -120,3 +120,24 @@ async def test_a_queued_job_past_its_deadline_fails_and_others_are_left_alone(da
     assert failed.last_error.kind is ErrorKind.DEADLINE
     assert (await read(database, in_time)).state is State.QUEUED
     assert (await read(database, held.job)).state is State.RUNNING
+
+
+async def test_a_row_that_cannot_be_judged_stops_nobody_elses_recovery(database: Database) -> None:
+    odd = await running(database, queue="a")
+    sound = await running(database, queue="b")
+    for held in (odd, sound):
+        await expire_lease(database, held.job)
+    async with database.connection() as connection:
+        await connection.execute("ALTER TABLE tenure.jobs DROP CONSTRAINT jobs_times_are_finite_check")
+        await connection.execute("UPDATE tenure.jobs SET deadline_at = 'infinity' WHERE id = $1", odd.job.id)
+    try:
+        assert await reap(database) == 1
+        assert (await read(database, sound.job)).state is State.QUEUED
+    finally:
+        async with database.connection() as connection:
+            await connection.execute("UPDATE tenure.jobs SET deadline_at = NULL")
+            await connection.execute(
+                "ALTER TABLE tenure.jobs ADD CONSTRAINT jobs_times_are_finite_check CHECK (isfinite(available_at)"
+                " AND (deadline_at IS NULL OR isfinite(deadline_at))"
+                " AND (lease_expires_at IS NULL OR isfinite(lease_expires_at)))"
+            )

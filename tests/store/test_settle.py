@@ -243,3 +243,39 @@ async def test_an_old_token_is_still_known_after_a_manual_retry(database: Databa
     assert (await settled(database, failure(held, ErrorKind.POISON))).replayed
     assert (await refused(database, outcome(held))).reason == "settled"
     assert (await read(database, held.job)).state is State.RUNNING
+
+
+async def test_a_result_with_its_members_in_another_order_is_the_same_outcome(database: Database) -> None:
+    held = await running(database)
+    await settled(database, outcome(held, result='{"a": 1.0, "b": {"c": 2, "d": 3}}'))
+    assert (await settled(database, outcome(held, result='{"b": {"d": 3, "c": 2}, "a": 1.0}'))).replayed
+    assert (await refused(database, outcome(held, result='{"a": 2}'))).reason == "settled"
+
+
+async def test_an_error_message_does_not_give_the_token_away(database: Database) -> None:
+    held = await running(database)
+    await settled(database, failure(held, message=f"cannot post with {held.token}"))
+    job = await read(database, held.job)
+    assert job.last_error is not None
+    assert job.last_error.message == "cannot post with [redacted]"
+
+
+async def test_times_of_a_history_never_run_backwards(database: Database) -> None:
+    held = await running(database)
+    async with database.transaction() as early:
+        await early.execute("SELECT 1")  # its clock stands still from here on
+        await settled(database, failure(held), random=0.0)
+        await cancel(early, held.job.id)
+    async with database.connection() as connection:
+        times = [event.at for event in await events(connection, held.job.id)]
+    job = await read(database, held.job)
+    assert times == sorted(times)
+    assert job.cancellation is not None
+    assert job.cancellation.requested_at >= times[-2]
+
+
+async def test_a_deadline_cannot_be_reported_of_a_job_that_has_none(database: Database) -> None:
+    held = await running(database)
+    with pytest.raises(InvalidInput, match="deadline"):
+        await settled(database, failure(held, ErrorKind.DEADLINE))
+    assert (await read(database, held.job)).state is State.RUNNING

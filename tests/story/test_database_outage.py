@@ -118,3 +118,18 @@ async def test_five_services_start_at_once_on_an_empty_database(stage: Stage) ->
     for service in services:
         assert await service.exit_code() == 0
     assert stage.starts()[job["id"]] == 1
+
+
+async def test_an_embedded_server_that_dies_is_started_again(stage: Stage) -> None:
+    stage.database_url = ""
+    service = await stage.serve()
+    async with submitter(service.url) as caller:
+        job = await caller.enqueue("story.hold", stage.payload())
+        await until(lambda: stage.starts()[job["id"]] == 1, timeout_seconds=30)
+        EmbeddedPostgres(stage.folder / "data" / "postgres").kill()
+        await until(lambda: "starting it again" in service.output(), timeout_seconds=20)
+        await until(lambda: answers(service, "/readyz"), timeout_seconds=30)
+        stage.go()
+        assert (await caller.in_state(job["id"], "succeeded"))["attempts"] == 1
+    service.send(signal.SIGTERM)
+    assert await service.exit_code() == 0

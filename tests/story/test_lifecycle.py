@@ -180,3 +180,26 @@ async def test_an_operator_quiets_and_ends_a_worker(stage: Stage) -> None:
         assert await worker.exit_code() == 0
         stage.start("worker", WORKER_ID="old")
         await caller.in_state(waiting["id"], "succeeded")
+
+
+async def test_while_load_balancers_notice_new_work_is_refused_and_holders_are_served(stage: Stage) -> None:
+    service = await stage.serve("--no-workers", READINESS_DELAY_SECONDS="600")
+    async with submitter(service.url) as caller:
+        job = await caller.enqueue("story.quick", stage.payload())
+        ask = {"worker_id": "w", "queues": ["story"]}
+        (lease,) = (await caller.client.post("/leases", json=ask)).json()["leases"]
+        waiting = asyncio.create_task(caller.client.post("/leases", json=ask | {"wait_seconds": 30}))
+        service.send(signal.SIGTERM)
+        assert (await waiting).json()["leases"] == []
+        assert (await caller.client.get("/readyz")).status_code == 503
+        for refused in (
+            await caller.client.post("/jobs", json={"kind": "demo.sleep"}),
+            await caller.client.post("/leases", json=ask),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+            assert "Retry-After" in refused.headers
+        token = {"lease_token": lease["lease_token"]}
+        assert (await caller.client.post(f"/jobs/{job['id']}/heartbeat", json=token)).status_code == 200
+        assert (await caller.client.post(f"/jobs/{job['id']}/complete", json=token)).json()["state"] == "succeeded"
+        service.send(signal.SIGTERM)
+        assert await service.exit_code() == 0

@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tenure.api import examples
-from tenure.api.answers import REVALIDATE, JsonAnswer
+from tenure.api.answers import REVALIDATE, JsonAnswer, problem_answer
 from tenure.api.context import ApiContext
 from tenure.api.headers import not_modified
 from tenure.api.operations import Answer, Header, Operation
 from tenure.api.presence import following
-from tenure.errors import DatabaseUnavailable, NotFound, Unavailable
+from tenure.errors import DatabaseUnavailable, NotFound, RangeNotSatisfiable, Unavailable
 from tenure.jobs.ids import JobId
 from tenure.store import artifacts, inspect
 from tenure.store.artifacts import Artifact
@@ -35,10 +35,6 @@ class ByteRange:
 
     start: int
     end: int
-
-
-class RangeNotSatisfiable(ValueError):
-    """The range lies wholly outside the file."""
 
 
 async def list_artifacts(context: ApiContext, request: Request) -> Response:
@@ -89,8 +85,10 @@ async def get_artifact(context: ApiContext, request: Request) -> Response:
         return Response(status_code=304, headers=headers)
     try:
         wanted = _wanted(request, artifact, tag)
-    except RangeNotSatisfiable:
-        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{artifact.bytes}"})
+    except RangeNotSatisfiable as refusal:
+        answer = problem_answer(refusal, request.scope)
+        answer.headers["Content-Range"] = f"bytes */{artifact.bytes}"
+        return answer
     part = wanted or ByteRange(start=0, end=artifact.bytes)
     headers["Content-Length"] = str(part.end - part.start)
     if wanted is not None:
@@ -153,14 +151,14 @@ def parse_range(header: str, size: int) -> ByteRange | None:
     if first == "":
         length = int(last)
         if length == 0 or size == 0:
-            raise RangeNotSatisfiable
+            raise RangeNotSatisfiable(f"the file has {size} bytes, and none of them is in this range")
         return ByteRange(start=max(size - length, 0), end=size)
     start = int(first)
     end = min(int(last) + 1, size) if last else size
     if last and int(last) < start:
         return None
     if start >= size:
-        raise RangeNotSatisfiable
+        raise RangeNotSatisfiable(f"the file has {size} bytes, and this range begins after the last")
     return ByteRange(start=start, end=end)
 
 
@@ -225,12 +223,7 @@ OPERATIONS = (
                 headers=(Header(name="Content-Range", description="which bytes", example="bytes 0-11/23"),),
             ),
             Answer(status=304, description="It is as you have it."),
-            Answer(
-                status=416,
-                description="The range lies outside the file.",
-                headers=(Header(name="Content-Range", description="how long it is", example="bytes */23"),),
-            ),
         ),
-        problems=(NotFound, DatabaseUnavailable),
+        problems=(NotFound, RangeNotSatisfiable, DatabaseUnavailable),
     ),
 )

@@ -10,7 +10,14 @@ from tenure.api import examples
 from tenure.api.answers import REVALIDATE, JsonAnswer
 from tenure.api.body import read_model_and_value
 from tenure.api.context import ApiContext
-from tenure.api.headers import entity_tag, idempotency_key, not_modified, traceparent, wait_preferred
+from tenure.api.headers import (
+    entity_tag,
+    idempotency_key,
+    not_modified,
+    traceparent,
+    version_expected,
+    wait_preferred,
+)
 from tenure.api.operations import Answer, Body, Header, Operation
 from tenure.api.query import job_cursor, read_job_cursor, read_query
 from tenure.api.waiting import submitter_left, until_finished
@@ -22,6 +29,7 @@ from tenure.errors import (
     NotFound,
     RequestTimeout,
     UnsupportedMediaType,
+    VersionMismatch,
 )
 from tenure.jobs.ids import JobId
 from tenure.jobs.model import TERMINAL_STATES, Event, Job, State
@@ -91,6 +99,9 @@ async def get_job(context: ApiContext, request: Request) -> Response:
     if wait.seconds and job.state not in TERMINAL_STATES:
         await until_finished(context, request, job, seconds=wait.seconds)
         job, events = await _read(context, job_id, with_events="events" in query.include)
+    expected = version_expected(request, None)
+    if expected is not None and expected != job.version:
+        raise VersionMismatch(f"the job is at version {job.version}, not {expected}", current_version=job.version)
     tag = entity_tag(job)
     headers = {"ETag": tag, **REVALIDATE, **wait.applied}
     if not_modified(request, tag):
@@ -233,6 +244,7 @@ OPERATIONS = (
         headers=(
             WAIT_HEADER,
             Header(name="If-None-Match", description="the ETag that you have", example='"3.2"'),
+            Header(name="If-Match", description="only if the job is at this version", example='"3"'),
         ),
         answers=(
             Answer(
@@ -244,6 +256,6 @@ OPERATIONS = (
             ),
             Answer(status=304, description="It is as you have it.", headers=(TAG_HEADER,)),
         ),
-        problems=(NotFound, DatabaseUnavailable),
+        problems=(NotFound, VersionMismatch, DatabaseUnavailable),
     ),
 )

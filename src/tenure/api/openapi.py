@@ -26,6 +26,7 @@ from tenure.errors import (
     NotCancelable,
     NotFound,
     NotRetryable,
+    RangeNotSatisfiable,
     RequestTimeout,
     TenureError,
     Unavailable,
@@ -45,6 +46,7 @@ _TAGS = {
     "jobs": "Enqueue, read, list, follow.",
     "cancellation": "Cancel, with a receipt that says what is true.",
     "leases": "For workers: claim, keep, give back.",
+    "workers": "Who works here, and what an operator tells them.",
     "dead letters": "For operators: what needs a look, and another try.",
     "artifacts": "Files that jobs left.",
     "service": "The service itself.",
@@ -70,6 +72,7 @@ _SAMPLES: dict[type[TenureError], TenureError] = {
     InternalError: InternalError("this is a fault of the service; its log has the request id"),
     NotFound: NotFound(f"there is no job {examples.JOB_ID}"),
     VersionMismatch: VersionMismatch("the job is at version 4, the request was meant for version 2", current_version=4),
+    RangeNotSatisfiable: RangeNotSatisfiable("the file has 23 bytes, and this range begins after the last"),
     BodyTooLarge: BodyTooLarge(
         "/payload is 1,048,577 bytes as JSON; at most 1,048,576 are taken", limit_bytes=1_048_576
     ),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tenure.artifacts.completing import to_its_end
 from tenure.artifacts.store import PARTIAL_SUFFIX, ArtifactWriter, ObjectInfo, parse_key, writable_key
-from tenure.errors import NotFound, Unavailable
+from tenure.errors import ConfigurationError, NotFound, Unavailable
 
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 18
@@ -27,6 +27,18 @@ class LocalArtifactStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+
+    async def check_writable(self) -> None:
+        try:
+            await asyncio.to_thread(self.root.mkdir, mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"artifacts cannot be kept in {self.root}: {error.strerror} (TENURE_ARTIFACT_STORE)"
+            ) from error
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise ConfigurationError(
+                f"artifacts cannot be written to {self.root}: no permission (TENURE_ARTIFACT_STORE)"
+            )
 
     @asynccontextmanager
     async def writer(self, key: str) -> AsyncIterator[ArtifactWriter]:

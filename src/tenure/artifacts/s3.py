@@ -63,6 +63,9 @@ class S3ArtifactStore:
             raise ConfigurationError(f"the S3 store cannot be opened as set: {error}") from error
         return cls(store)
 
+    async def check_writable(self) -> None:
+        """Nothing can be told without a write; a store that is away may be back when the first one comes."""
+
     @asynccontextmanager
     async def writer(self, key: str) -> AsyncIterator[ArtifactWriter]:
         upload = obstore.open_writer_async(

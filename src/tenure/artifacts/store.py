@@ -54,6 +54,9 @@ class ArtifactWriter(Protocol):
 class ArtifactStore(Protocol):
     """Keeps objects. Every method raises Unavailable when the store cannot answer now."""
 
+    async def check_writable(self) -> None:
+        """Raises ConfigurationError when nothing can ever be written here, as far as that can be seen without a write."""
+
     def writer(self, key: str) -> AbstractAsyncContextManager[ArtifactWriter]:
         """Writes one object. It exists under ``key``, whole and durable, when the block ends without an error; after an
         error or a cancellation nothing does. Raises ValueError for what is not an artifact's key.

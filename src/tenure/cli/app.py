@@ -1,5 +1,6 @@
 """All commands under one name, and what every one of them does with an error: one sentence, and a code that means it."""
 
+import errno
 import io
 import os
 import sys
@@ -24,6 +25,8 @@ from tenure.errors import (
 
 _WrongUsage: Any = typer.BadParameter.__base__
 """Typer carries a Click of its own, or depends on one: what both call wrong usage is found by way of Typer's own name."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 
 DONE, REFUSED, USAGE, UNREACHABLE, NOT_FOUND, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -81,6 +84,10 @@ def run(arguments: list[str]) -> int:
             raise
         return _no_reader()
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+            fail(f"the output cannot be written: {error.strerror}")
+            _no_reader()
+            return REFUSED
         code = _code_of(error)
         if code is None:
             traceback.print_exc()

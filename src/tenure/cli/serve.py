@@ -40,12 +40,14 @@ def serve(
 
     async def serving() -> int:
         service = Service(settings, registry=registry, workers=workers)
-        await service.start()
-        out.print(f"Tenure serves at [bold]{service.url}[/bold]" + ("" if workers else " (no workers here)"))
-        if show_tour:
-            out.print(tour(service.url))
-        out.print("[dim]Ctrl-C stops it in order: running jobs get their grace, their leases are released.[/dim]")
-        return await service.run_until_signalled()
+
+        def say_where() -> None:
+            out.print(f"Tenure serves at [bold]{service.url}[/bold]" + ("" if workers else " (no workers here)"))
+            if show_tour:
+                out.print(tour(service.url))
+            out.print("[dim]Ctrl-C stops it in order: running jobs get their grace, their leases are released.[/dim]")
+
+        return await service.run_until_signalled(started=say_where)
 
     return run(serving)
 
@@ -68,9 +70,7 @@ def worker(
     registry = _registry(settings)
 
     async def working() -> int:
-        service = Service(settings, registry=registry, api=False)
-        await service.start()
-        return await service.run_until_signalled()
+        return await Service(settings, registry=registry, api=False).run_until_signalled()
 
     return run(working)
 

@@ -80,6 +80,8 @@ def decide_failure(
     """The holder reports a failure. Raises InvalidInput for `canceled` without a request: the lease then stays."""
     if error.kind is ErrorKind.CANCELED and not job.cancel_requested:
         raise InvalidInput.of("/error/kind", "`canceled` can be reported only after cancellation was requested")
+    if error.kind is ErrorKind.DEADLINE and job.deadline_at is None:
+        raise InvalidInput.of("/error/kind", "`deadline` can be reported only of a job that has one")
     if job.cancel_requested:
         stored = None if error.kind is ErrorKind.CANCELED else _stored(job, error, now)
         return _canceled(job, CancelOutcome.STOPPED, error=stored)
@@ -117,7 +119,8 @@ def decide_expiry(job: Standing, *, now: datetime) -> Decision:
         ReportedError(
             kind=ErrorKind.LEASE_LOST,
             type="LeaseExpired",
-            message="the worker stopped renewing its lease: it crashed, hung or lost the network",
+            message="the lease ran out: its worker crashed, hung or lost the network, "
+            "or the attempt went on for a whole lease beyond its timeout",
         ),
         now,
     )

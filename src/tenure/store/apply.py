@@ -30,6 +30,7 @@ WHERE j.part = $1 AND j.id = ANY($2::uuid[]) AND ($3::text IS NULL OR j.tenant =
 ORDER BY j.id FOR NO KEY UPDATE
 """
 
+# The transaction may have begun before the event that it waited for: a history's times never run backwards.
 _APPLY = """
 WITH decided AS (
     SELECT * FROM unnest(
@@ -54,10 +55,11 @@ WITH decided AS (
         cancel_outcome = coalesce(d.cancel_outcome, j.cancel_outcome),
         cancel_reason = coalesce(j.cancel_reason, d.cancel_reason),
         cancel_requested_by = coalesce(j.cancel_requested_by, d.cancel_requested_by),
-        cancel_requested_at = coalesce(j.cancel_requested_at, CASE WHEN d.cancel_outcome IS NOT NULL THEN now() END),
+        cancel_requested_at = coalesce(
+            j.cancel_requested_at, CASE WHEN d.cancel_outcome IS NOT NULL THEN greatest(now(), j.updated_at) END),
         cancel_accepted_version =
             coalesce(j.cancel_accepted_version, CASE WHEN d.cancel_outcome IS NOT NULL THEN j.version END),
-        cancel_confirmed_at = CASE WHEN d.cancel_outcome IN ('stopped', 'prevented') THEN now()
+        cancel_confirmed_at = CASE WHEN d.cancel_outcome IN ('stopped', 'prevented') THEN greatest(now(), j.updated_at)
             ELSE j.cancel_confirmed_at END,
         lease_token_digest = CASE d.state WHEN 'running' THEN j.lease_token_digest END,
         lease_worker_id = CASE d.state WHEN 'running' THEN j.lease_worker_id END,
@@ -66,16 +68,16 @@ WITH decided AS (
         lease_expires_at = CASE d.state WHEN 'running' THEN j.lease_expires_at END,
         lease_heartbeat_at = CASE d.state WHEN 'running' THEN j.lease_heartbeat_at END,
         lease_heartbeats = CASE d.state WHEN 'running' THEN j.lease_heartbeats END,
-        finished_at = CASE WHEN d.state IN ('failed', 'canceled', 'dead') THEN now() END,
-        updated_at = now()
+        finished_at = CASE WHEN d.state IN ('failed', 'canceled', 'dead') THEN greatest(now(), j.updated_at) END,
+        updated_at = greatest(now(), j.updated_at)
     FROM decided AS d
     WHERE j.part = $1 AND j.id = d.id AND j.state = d.from_state AND j.version = d.from_version
-    RETURNING j.part, j.id, j.version, j.state, j.attempts, j.available_at,
+    RETURNING j.part, j.id, j.version, j.state, j.attempts, j.available_at, j.updated_at,
         d.event, d.worker_id, d.detail, d.token_digest, d.outcome_digest
 ), recorded AS (
     INSERT INTO tenure.events
         (part, job_id, version, at, type, state, attempt, worker_id, detail, token_digest, outcome_digest)
-    SELECT part, id, version, now(), event, state, attempts, worker_id, detail, token_digest, outcome_digest FROM changed
+    SELECT part, id, version, updated_at, event, state, attempts, worker_id, detail, token_digest, outcome_digest FROM changed
 )
 SELECT id, version, state, attempts, available_at FROM changed
 """

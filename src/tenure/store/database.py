@@ -41,6 +41,7 @@ TRANSIENT_ERRORS: tuple[type[BaseException], ...] = (
     asyncpg.ObjectInUseError,
     asyncpg.UndefinedTableError,
     asyncpg.InvalidSchemaNameError,
+    asyncpg.RaiseError,
 )
 """What passes by itself: the network, a restart, a failover (a demoted primary is read-only), a lock, a full server, a
 schema that is about to be migrated."""
@@ -233,6 +234,8 @@ def unavailable_because(error: BaseException) -> str:
             return "the database is out of resources"
         case asyncpg.UndefinedTableError() | asyncpg.InvalidSchemaNameError():
             return "the schema is not there (yet): `tenure migrate` makes it"
+        case asyncpg.RaiseError():
+            return "the database refused to write this: a trigger of its owner's raised an error"
         case TimeoutError() | asyncpg.QueryCanceledError():
             return "the database did not answer in time"
         case _:

@@ -1,18 +1,24 @@
 """Keeping leases: one statement for all that a process holds. Cancel requests come back with the answer."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
 from uuid import UUID
 
-from tenure.errors import LeaseLost, NotFound
+import asyncpg
+
+from tenure.errors import DatabaseUnavailable, LeaseLost, NotFound
 from tenure.jobs.ids import JobId
+from tenure.jobs.redact import redact
 from tenure.jobs.tokens import token_digest
 from tenure.store.apply import by_part
-from tenure.store.database import Connection
+from tenure.store.database import Connection, unavailable_because
 from tenure.store.refusals import endings
 from tenure.store.workers import Directive
+
+logger = logging.getLogger(__name__)
 
 # Touches no indexed column, so it stays a HOT update. The cap is on the attempt's age, not on the heartbeats: a handler
 # that hangs while its process lives cannot hold a job past its timeout and one more lease.
@@ -46,6 +52,9 @@ RETURNING j.id, j.lease_token_digest, j.lease_expires_at, j.deadline_at, j.cance
 """
 
 
+_HEARTBEAT_UNLOCKED = _HEARTBEAT.replace("FOR NO KEY UPDATE", "FOR NO KEY UPDATE SKIP LOCKED")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """A holder's sign of life; with ``has_progress`` its fraction and message replace what was known."""
@@ -68,54 +77,83 @@ class HeartbeatAnswer:
     directive: Directive | None = None
 
 
+BeatAnswer = HeartbeatAnswer | LeaseLost | NotFound | DatabaseUnavailable
+"""DatabaseUnavailable: this one lease could not be renewed now, for somebody locks its row; the others were."""
+
+_Key = tuple[UUID, bytes]
+
+
 async def heartbeat(
     connection: Connection, beats: Sequence[Heartbeat], *, tenant: str | None = None
-) -> list[HeartbeatAnswer | LeaseLost | NotFound]:
-    """Renews the leases; one answer a beat, in the order given. A lost lease spoils nothing else.
+) -> list[BeatAnswer]:
+    """Renews the leases; one answer a beat, in the order given. A lost lease, or a locked one, spoils nothing else.
 
+    Run it outside a transaction: what is not locked is renewed first, and has committed, before it waits for the rest.
     A holder whose lease ran out but was not taken back is still the holder. Several beats for one job count once, the
     last one's progress.
     """
-    held: dict[tuple[UUID, bytes], HeartbeatAnswer] = {}
     latest = {(beat.job_id, token_digest(beat.token)): beat for beat in beats}
-    for part, ids in sorted(by_part(connection, {job_id for job_id, _ in latest}).items()):
+    answers: dict[_Key, BeatAnswer] = {**await _renew(connection, _HEARTBEAT_UNLOCKED, latest, tenant)}
+    rest = {key: beat for key, beat in latest.items() if key not in answers}
+    answers |= await _refused(connection, rest, tenant)
+    locked = {key: beat for key, beat in rest.items() if isinstance(answers[key], DatabaseUnavailable)}
+    if locked:
+        try:
+            answers |= await _renew(connection, _HEARTBEAT, locked, tenant)
+        except asyncpg.LockNotAvailableError as error:
+            logger.info("%d lease(s) could not be renewed now: %s", len(locked), unavailable_because(error))
+        else:
+            still = {key: beat for key, beat in locked.items() if isinstance(answers[key], DatabaseUnavailable)}
+            answers |= await _refused(connection, still, tenant)
+    return [answers[beat.job_id, token_digest(beat.token)] for beat in beats]
+
+
+async def _renew(
+    connection: Connection, statement: str, beats: Mapping[_Key, Heartbeat], tenant: str | None
+) -> dict[_Key, HeartbeatAnswer]:
+    renewed: dict[_Key, HeartbeatAnswer] = {}
+    for part, ids in sorted(by_part(connection, {job_id for job_id, _ in beats}).items()):
         wanted = set(ids)
-        mine = sorted(((key, beat) for key, beat in latest.items() if key[0] in wanted), key=itemgetter(0))
+        mine = sorted(((key, beat) for key, beat in beats.items() if key[0] in wanted), key=itemgetter(0))
         rows = await connection.fetch(
-            _HEARTBEAT,
+            statement,
             part,
             [key[0] for key, _ in mine],
             [key[1] for key, _ in mine],
             [beat.has_progress for _, beat in mine],
             [beat.fraction for _, beat in mine],
-            [beat.message for _, beat in mine],
+            [_storable(beat) for _, beat in mine],
             tenant,
         )
         for row in rows:
-            held[row["id"], row["lease_token_digest"]] = HeartbeatAnswer(
+            renewed[row["id"], row["lease_token_digest"]] = HeartbeatAnswer(
                 job_id=JobId(row["id"]),
                 lease_expires_at=row["lease_expires_at"],
                 cancel_requested=row["cancel_requested"],
                 deadline_at=row["deadline_at"],
                 directive=Directive(row["directive"]) if row["directive"] else None,
             )
-    return await _with_refusals(connection, beats, held, tenant)
+    return renewed
 
 
-async def _with_refusals(
-    connection: Connection,
-    beats: Sequence[Heartbeat],
-    held: dict[tuple[UUID, bytes], HeartbeatAnswer],
-    tenant: str | None,
-) -> list[HeartbeatAnswer | LeaseLost | NotFound]:
-    keys = [(beat.job_id, token_digest(beat.token)) for beat in beats]
-    lost = [key for key in dict.fromkeys(keys) if key not in held]
-    refused: dict[tuple[UUID, bytes], LeaseLost | NotFound] = {}
-    if lost:
-        answers = await endings(connection, [(job_id, digest, None) for job_id, digest in lost], tenant=tenant)
-        for key, ending in zip(lost, answers, strict=True):
-            if ending is None or ending.refusal is None:
-                refused[key] = NotFound(f"there is no job {key[0]}")
-            else:
-                refused[key] = ending.refusal
-    return [held[key] if key in held else refused[key] for key in keys]
+async def _refused(
+    connection: Connection, beats: Mapping[_Key, Heartbeat], tenant: str | None
+) -> dict[_Key, BeatAnswer]:
+    """Why these leases were not renewed."""
+    refused: dict[_Key, BeatAnswer] = {}
+    if not beats:
+        return refused
+    asked = [(job_id, digest, None) for job_id, digest in beats]
+    for key, ending in zip(beats, await endings(connection, asked, tenant=tenant), strict=True):
+        if ending is None:
+            refused[key] = NotFound(f"there is no job {key[0]}")
+        elif ending.holds or ending.refusal is None:
+            refused[key] = DatabaseUnavailable("somebody else holds a lock on this job")
+        else:
+            refused[key] = ending.refusal
+    return refused
+
+
+def _storable(beat: Heartbeat) -> str | None:
+    """A progress message as everyone may read it: without secrets, and without the token that it came with."""
+    return redact(beat.message.replace(beat.token, "[redacted]")) if beat.message else beat.message

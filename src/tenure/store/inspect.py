@@ -142,10 +142,10 @@ def _conditions(wanted: JobFilter, part: int, tenant: str, before: UUID | None) 
         add("j.error_fingerprint = ANY ({}::text[])", list(wanted.fingerprints))
     if wanted.created_after is not None:
         add("j.created_at > {}", wanted.created_after)
-        add("j.id >= {}", _id_at(wanted.created_after - _CLOCK_SLACK))
+        add("j.id >= {}", _id_at(wanted.created_after, -_CLOCK_SLACK))
     if wanted.created_before is not None:
         add("j.created_at < {}", wanted.created_before)
-        add("j.id < {}", _id_at(wanted.created_before + _CLOCK_SLACK))
+        add("j.id < {}", _id_at(wanted.created_before, _CLOCK_SLACK))
     if wanted.finished_after is not None:
         add("j.finished_at > {}", wanted.finished_after)
     if wanted.finished_before is not None:
@@ -155,6 +155,7 @@ def _conditions(wanted: JobFilter, part: int, tenant: str, before: UUID | None) 
     return conditions, arguments
 
 
-def _id_at(moment: datetime) -> UUID:
-    """The least UUIDv7 of that millisecond."""
-    return UUID(int=min(max(int(moment.timestamp() * 1000), 0), (1 << 48) - 1) << 80)
+def _id_at(moment: datetime, offset: timedelta) -> UUID:
+    """The least UUIDv7 of that millisecond, at the ends of what an id can say for moments beyond."""
+    milliseconds = int((moment.timestamp() + offset.total_seconds()) * 1000)
+    return UUID(int=min(max(milliseconds, 0), (1 << 48) - 1) << 80)

@@ -17,7 +17,7 @@ from tenure.store.database import Connection
 
 _ENDINGS = """
 SELECT q.position, j.id AS job_id, j.state, j.attempts, j.version, j.available_at,
-    begun.version AS begun_version,
+    begun.version AS begun_version, coalesce(j.lease_token_digest = q.digest, false) AS holds,
     ended.type AS ended_type, ended.state AS ended_state, ended.version AS ended_version, ended.outcome_digest
 FROM unnest($1::smallint[], $2::uuid[], $3::bytea[]) WITH ORDINALITY AS q (part, id, digest, position)
 LEFT JOIN tenure.jobs AS j ON j.part = q.part AND j.id = q.id AND ($4::text IS NULL OR j.tenant = $4)
@@ -39,13 +39,15 @@ ORDER BY q.position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the attempt that this token belonged to ended. ``repeat`` when the very same outcome was reported."""
+    """How the attempt that this token belonged to ended. ``repeat`` when the very same outcome was reported; ``holds``
+    when it has not ended: the row was only passed over because somebody locks it."""
 
     job_id: JobId
     repeat: bool
     state: State
     version: int
     available_at: datetime | None
+    holds: bool
     refusal: LeaseLost | None
 
 
@@ -85,8 +87,9 @@ async def endings(
                 state=State(row["ended_state"]) if row["ended_state"] else state,
                 version=row["ended_version"] or row["version"],
                 available_at=row["available_at"],
+                holds=row["holds"],
                 refusal=None
-                if repeat
+                if repeat or row["holds"]
                 else LeaseLost(_SENTENCES[reason], reason=str(reason), current_attempt=row["attempts"]),
             )
         )

@@ -7,12 +7,12 @@ outcome whose answer got lost.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from tenure.errors import InvalidInput, LeaseLost, NotFound, TenureError
+from tenure.errors import DatabaseUnavailable, InvalidInput, LeaseLost, NotFound, TenureError
 from tenure.jobs.decisions import Decision, ReportedError, Standing, decide_failure, decide_release
 from tenure.jobs.ids import JobId
 from tenure.jobs.model import State
@@ -21,6 +21,7 @@ from tenure.jobs.tokens import token_digest
 from tenure.store.apply import Decided, apply, by_part, lock
 from tenure.store.database import Connection
 from tenure.store.refusals import endings
+from tenure.wire.json import canonical, parse
 
 # The lateral subquery makes every plan one look-up by key an outcome, also a plan that was made while the table was small.
 # The outcomes come sorted by id, so that is the order of the locks.
@@ -48,16 +49,16 @@ WITH outcomes AS (
         lease_expires_at = NULL,
         lease_heartbeat_at = NULL,
         lease_heartbeats = NULL,
-        finished_at = now(),
-        updated_at = now()
+        finished_at = greatest(now(), j.updated_at),
+        updated_at = greatest(now(), j.updated_at)
     FROM held AS h
     WHERE j.part = $1 AND j.id = h.id
-    RETURNING j.part, j.id, j.version, j.attempts, j.available_at, j.cancel_outcome,
+    RETURNING j.part, j.id, j.version, j.attempts, j.available_at, j.updated_at, j.cancel_outcome,
         h.lease_worker_id AS worker_id, h.digest, h.outcome_digest
 ), recorded AS (
     INSERT INTO tenure.events
         (part, job_id, version, at, type, state, attempt, worker_id, detail, token_digest, outcome_digest)
-    SELECT part, id, version, now(), 'succeeded', 'succeeded', attempts, worker_id,
+    SELECT part, id, version, updated_at, 'succeeded', 'succeeded', attempts, worker_id,
         CASE WHEN cancel_outcome IS NOT NULL THEN json_build_object('outcome', cancel_outcome) END,
         digest, outcome_digest
     FROM changed
@@ -88,7 +89,7 @@ class Outcome:
 
     def digest(self) -> bytes:
         """The same 16 bytes for the same outcome, whenever it is reported."""
-        words: list[str] = [str(self.kind), self.result or "", str(self.delay_seconds)]
+        words: list[str] = [str(self.kind), _canonical(self.result), str(self.delay_seconds)]
         if self.error is not None:
             words += [
                 str(self.error.kind),
@@ -108,6 +109,13 @@ class Settled:
     version: int
     available_at: datetime | None
     replayed: bool = False
+
+
+def _canonical(result: str | None) -> str:
+    """The same text for results that are JSON-equal but for the order of their members."""
+    if result is None or "{" not in result:
+        return result or ""
+    return canonical(parse(result)).decode()
 
 
 PolicyOf = Callable[[str], RetryPolicy]
@@ -141,6 +149,8 @@ async def settle(
         for i, ending in zip(lost, await endings(connection, asked, tenant=tenant), strict=True):
             if ending is None:
                 answers[i] = NotFound(f"there is no job {outcomes[i].job_id}")
+            elif ending.holds:
+                raise DatabaseUnavailable("this job is being changed by somebody else right now")
             elif ending.refusal is not None:
                 answers[i] = ending.refusal
             else:
@@ -231,7 +241,10 @@ def _decide(job: Standing, outcome: Outcome, policy: RetryPolicy, now: datetime,
     match outcome.kind:
         case OutcomeKind.FAIL:
             assert outcome.error is not None
-            return decide_failure(job, outcome.error, policy=policy, now=now, random=random)
+            # Whoever reads the error must not find the key to the job in it.
+            message = outcome.error.message.replace(outcome.token, "[redacted]")
+            error = replace(outcome.error, message=message)
+            return decide_failure(job, error, policy=policy, now=now, random=random)
         case OutcomeKind.SNOOZE:
             return decide_release(job, now=now, delay_seconds=outcome.delay_seconds or 0.0)
         case _:

@@ -107,6 +107,12 @@ jobs = Table(
     PrimaryKeyConstraint("part", "id"),
     CheckConstraint(_in("state", _STATES), name="state"),
     CheckConstraint("version >= 1", name="version"),
+    # One row whose time cannot be compared would stop every reader of many rows.
+    CheckConstraint(
+        "isfinite(available_at) AND (deadline_at IS NULL OR isfinite(deadline_at))"
+        " AND (lease_expires_at IS NULL OR isfinite(lease_expires_at))",
+        name="times_are_finite",
+    ),
     CheckConstraint("priority BETWEEN -100 AND 100", name="priority"),
     CheckConstraint("attempts BETWEEN 0 AND max_attempts", name="attempts"),
     CheckConstraint("state <> 'queued' OR attempts < max_attempts", name="queued_has_an_attempt_left"),

@@ -15,8 +15,11 @@ MAX_SECONDS = 31_536_000.0
 """A year: beyond it a delay or a timeout is a mistake, and dates stay within range."""
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})")
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+"""The database's driver takes this one for infinity, which is no moment that can be compared."""
+
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_INTEGER = re.compile(r"[+-]?\d{1,20}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 
@@ -53,6 +56,8 @@ def parse_time(value: Any) -> datetime:
         raise ValueError("is no moment of the calendar between the years 1970 and 9999") from None
     if not 1970 <= moment.year <= 9999:
         raise ValueError("must lie between the years 1970 and 9999")
+    if moment == _END_OF_TIME:
+        raise ValueError("must be earlier than 9999-12-31T23:59:59.999999Z")
     return moment
 
 

@@ -14,9 +14,7 @@ from importlib.metadata import version
 from typing import Protocol
 from uuid import UUID
 
-import asyncpg
-
-from tenure.errors import BodyTooLarge, DatabaseUnavailable, LeaseLost, NotFound, Unavailable
+from tenure.errors import BodyTooLarge, LeaseLost, NotFound, Unavailable
 from tenure.jobs.model import DEFAULT_TENANT, Claimed
 from tenure.store.artifacts import Artifact
 from tenure.store.claim import KindSelector, claim
@@ -232,32 +230,12 @@ class _DatabaseHeartbeats:
         self._tenant = tenant
 
     async def heartbeat(self, beats: Sequence[Beat]) -> list[BeatAnswer]:
-        try:
-            return await self._renew(beats)
-        except DatabaseUnavailable as error:
-            if not _is_lock(error):
-                raise
-        answers: list[BeatAnswer] = []
-        for beat in beats:
-            try:
-                answers += await self._renew([beat])
-            except DatabaseUnavailable as error:
-                if not _is_lock(error):
-                    raise
-                answers.append(error)
-        return answers
-
-    async def _renew(self, beats: Sequence[Beat]) -> list[BeatAnswer]:
         async with translated_errors():
             return [*await heartbeat(self._connection, beats, tenant=self._tenant)]
 
 
 def _ignore(_: Directive | None) -> None:
     pass
-
-
-def _is_lock(error: DatabaseUnavailable) -> bool:
-    return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
 
 
 def _job_id(subject: str) -> UUID | None:
