@@ -1,4 +1,7 @@
-"""Dockerfile and docker-compose.yml: what they name exists, and their processes do their work together."""
+"""Dockerfile and docker-compose.yml: what they name exists, and files travel between their processes.
+
+That the processes start, do jobs and end in order is told by tests/story/test_compose.py.
+"""
 
 import re
 import subprocess
@@ -10,7 +13,7 @@ import typer.main
 import yaml
 
 from tenure.cli.app import app
-from tenure.settings import load, unknown_variables
+from tenure.settings import unknown_variables
 from tests.docs.reading import ROOT
 from tests.story.harness import Process, Stage, submitter
 from tests.waiting import until
@@ -23,12 +26,6 @@ OURS: dict[str, dict[str, Any]] = {
 REPORTS = ROOT / "tests" / "reports.toml"
 
 
-def test_it_is_one_database_a_migration_an_api_and_two_workers() -> None:
-    assert COMPOSE["services"].keys() - OURS.keys() == {"postgres"}
-    commands = sorted(service["command"][0] for service in OURS.values())
-    assert commands == ["migrate", "serve", "worker", "worker"]
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_every_command_and_setting_of_the_composition_is_known(name: str) -> None:
     command, variables = OURS[name]["command"], OURS[name]["environment"]
@@ -36,29 +33,6 @@ def test_every_command_and_setting_of_the_composition_is_known(name: str) -> Non
     known = {option for one in found.params for option in (*one.opts, *one.secondary_opts)}
     assert set(command[1:]) <= known
     assert unknown_variables(variables) == []
-    settings = load({**variables, "TENURE_INSECURE_NO_AUTH": str("--insecure-no-auth" in command).lower()})
-    assert settings.database.url == "postgresql://tenure:tenure@postgres:5432/tenure"
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_nothing_starts_before_what_it_needs(name: str) -> None:
-    needs = OURS[name]["depends_on"]
-    if OURS[name]["command"] == ["migrate"]:
-        assert needs == {"postgres": {"condition": "service_healthy"}}
-        assert "healthcheck" in COMPOSE["services"]["postgres"]
-    else:
-        assert needs == {"migrate": {"condition": "service_completed_successfully"}}
-
-
-def test_the_api_is_published_to_this_machine_only_and_the_database_not_at_all() -> None:
-    published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
-    assert published == ["127.0.0.1:8080:8080"]
-
-
-def test_the_grace_of_the_containers_is_longer_than_that_of_the_jobs() -> None:
-    grace = load({}).workers.shutdown_grace_seconds
-    for service in OURS.values():
-        assert float(service["stop_grace_period"].removesuffix("s")) >= grace + 20
 
 
 def test_volumes_are_named_and_the_account_in_the_image_can_write_to_them() -> None:
@@ -84,8 +58,8 @@ def test_what_the_image_is_built_from_exists_and_reaches_the_builder() -> None:
 
 
 @pytest.mark.story
-async def test_the_processes_of_the_composition_share_the_work(stage: Stage) -> None:
-    """The commands as they stand, as processes of this machine: the API takes jobs in, both workers do them."""
+async def test_both_workers_hold_jobs_and_the_api_hands_out_their_files(stage: Stage) -> None:
+    """The commands as they stand, as processes of this machine, over one directory of artifacts."""
     shared: dict[str, Any] = {
         "ARTIFACT_STORE": str(stage.folder / "artifacts"),
         "REPORTS": str(REPORTS),
