@@ -58,3 +58,14 @@ async def test_pages_by_cursor_and_unknown_workers_are_not_found(client: httpx.A
     problem(await client.get("/workers/nobody"), 404, "not-found")
     problem(await client.post("/workers/nobody/quiet"), 404, "not-found")
     problem(await client.get("/workers?cursor=%25"), 422, "invalid-input")
+
+
+async def test_a_worker_that_started_again_under_its_name_is_free_of_what_it_was_told(
+    client: httpx.AsyncClient,
+) -> None:
+    await claim(client, "w1")
+    await client.post("/workers/w1/terminate")
+    assert (await claim(client, "w1"))["directive"] == "terminate"
+    await enqueue(client)
+    again = await claim(client, "w1", restarted=True)
+    assert (again["directive"], len(again["leases"])) == (None, 1)

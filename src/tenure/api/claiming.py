@@ -43,6 +43,7 @@ class Claimant:
     capacity: int | None = None
     version: str | None = None
     host: str | None = None
+    restarted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +93,7 @@ class ClaimDesk:
         """Notes that the worker is there; says what an operator told it."""
         now = time.monotonic()
         seen_at, directive = self._seen.get(claimant.worker_id, (0.0, None))
-        if seen_at and now - seen_at < _SEEN_AGAIN_SECONDS:
+        if seen_at and not claimant.restarted and now - seen_at < _SEEN_AGAIN_SECONDS:
             return directive
         kinds = None if wanted.kinds is None else [kind.kind for kind in wanted.kinds]
         async with self._services.database.connection() as connection:
@@ -105,6 +106,7 @@ class ClaimDesk:
                     capacity=claimant.capacity,
                     version=claimant.version,
                     host=claimant.host,
+                    restarted=claimant.restarted,
                 ),
             )
         if len(self._seen) >= _REMEMBERED_WORKERS:

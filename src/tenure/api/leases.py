@@ -49,6 +49,7 @@ async def claim_leases(context: ApiContext, request: Request) -> Response:
         capacity=asked.capacity,
         version=asked.version,
         host=asked.host,
+        restarted=asked.restarted,
     )
     directive = await context.claims.directive(wanted, claimant)
     async with following(request) as gone:

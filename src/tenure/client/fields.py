@@ -96,6 +96,7 @@ class ClaimFields(TypedDict, total=False):
     capacity: int | None
     version: str | None
     host: str | None
+    restarted: bool
 
 
 class Beat(TypedDict, total=False):

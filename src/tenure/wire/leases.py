@@ -57,6 +57,9 @@ class ClaimRequest(Request):
     )
     version: Annotated[str, Field(max_length=200)] | None = Field(None, description="the worker's version")
     host: Annotated[str, Field(max_length=200)] | None = Field(None, description="where the worker runs")
+    restarted: bool = Field(
+        False, description="the first claim of a new process: what its name was told before is void"
+    )
 
 
 class LeaseGrant(Answer):

@@ -70,6 +70,7 @@ class HttpBroker:
         self._client = self._open(self._wait_seconds + _ANSWER_SECONDS)
         self._ended = asyncio.Event()
         self._look_at_once = False
+        self._heard = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,7 +132,9 @@ class HttpBroker:
                 capacity=self._capacity,
                 version=version("tenure"),
                 host=self._host[:200],
+                restarted=not self._heard,
             )
+        self._heard = True
         return answer.leases, directive_of(answer.directive)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[SettleAnswer]:
