@@ -140,14 +140,19 @@ class DeadlinePassed(Conflict):
 
 
 class LeaseLost(Conflict):
-    """The caller does not hold the job. ``reason`` is one of expired, superseded, settled, finished, canceled, unknown."""
+    """The caller does not hold the job. ``reason`` is one of expired, superseded, settled, finished, canceled, unknown;
+    ``result_discarded``: what was reported was a result, and it is not kept.
+    """
 
     code, title = "lease-lost", "This lease is not the job's current one"
 
-    def __init__(self, detail: str, *, reason: str, current_attempt: int | None) -> None:
-        super().__init__(detail, reason=reason, current_attempt=current_attempt)
+    def __init__(
+        self, detail: str, *, reason: str, current_attempt: int | None, result_discarded: bool = False
+    ) -> None:
+        super().__init__(detail, reason=reason, current_attempt=current_attempt, result_discarded=result_discarded)
         self.reason = reason
         self.current_attempt = current_attempt
+        self.result_discarded = result_discarded
 
 
 class VersionMismatch(TenureError):

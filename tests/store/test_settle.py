@@ -109,7 +109,8 @@ async def test_a_zombie_is_refused_and_the_later_result_stands(database: Databas
     assert (await refused(database, outcome(zombie, result='"1"'))).reason == "superseded"
     await settled(database, outcome(second, result='"2"'))
     refusal = await refused(database, outcome(zombie, result='"1"'))
-    assert (refusal.reason, refusal.current_attempt) == ("finished", 2)
+    assert (refusal.reason, refusal.current_attempt, refusal.result_discarded) == ("finished", 2, True)
+    assert not (await refused(database, failure(zombie))).result_discarded
     assert (await read(database, zombie.job)).result == '"2"'
 
 

@@ -57,6 +57,7 @@ def test_members_stand_in_the_order_of_the_standard() -> None:
     problem = problem_of(SPECIAL[LeaseLost], instance="/jobs/1", request_id="r1")
     assert list(problem) == [
         "type", "title", "status", "detail", "instance", "code", "request_id", "reason", "current_attempt",
+        "result_discarded",
     ]  # fmt: skip
     assert problem["type"] == "urn:tenure:problem:lease-lost"
 

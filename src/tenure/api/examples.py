@@ -230,6 +230,7 @@ _LOST: dict[str, Any] = {
     "code": "lease-lost",
     "reason": "unknown",
     "current_attempt": 1,
+    "result_discarded": False,
 }
 HEARTBEAT_MANY_ANSWER: dict[str, Any] = {
     "items": [

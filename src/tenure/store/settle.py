@@ -152,7 +152,13 @@ async def settle(
             elif ending.holds:
                 raise DatabaseUnavailable("this job is being changed by somebody else right now")
             elif ending.refusal is not None:
-                answers[i] = ending.refusal
+                refusal = ending.refusal
+                answers[i] = LeaseLost(
+                    refusal.detail,
+                    reason=refusal.reason,
+                    current_attempt=refusal.current_attempt,
+                    result_discarded=outcomes[i].kind is OutcomeKind.COMPLETE,
+                )
             else:
                 answers[i] = Settled(
                     job_id=ending.job_id,

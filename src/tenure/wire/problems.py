@@ -45,6 +45,7 @@ class Problem(Answer):
         None, description="of lease-lost: expired, superseded, settled, finished, canceled or unknown"
     )
     current_attempt: int | None = Field(None, description="of lease-lost: the attempt that the job is at")
+    result_discarded: bool | None = Field(None, description="of lease-lost: a result was reported, and is not kept")
     current_version: int | None = Field(None, description="of version-mismatch: the version that the job is at")
 
 
@@ -76,7 +77,12 @@ def error_from(problem: Mapping[str, Any], *, status: int | None = None) -> Tenu
     cls = _class_of(problem.get("code"), problem.get("status", status))
     detail = str(problem.get("detail") or problem.get("title") or cls.title)
     if issubclass(cls, LeaseLost):
-        return cls(detail, reason=str(problem.get("reason", "unknown")), current_attempt=problem.get("current_attempt"))
+        return cls(
+            detail,
+            reason=str(problem.get("reason", "unknown")),
+            current_attempt=problem.get("current_attempt"),
+            result_discarded=problem.get("result_discarded") is True,
+        )
     if issubclass(cls, _VersionMismatch):
         return cls(detail, current_version=int(problem.get("current_version") or 0))
     if issubclass(cls, MethodNotAllowed):
