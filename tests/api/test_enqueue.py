@@ -199,7 +199,7 @@ async def test_every_field_that_is_set_is_answered_as_set(client: httpx.AsyncCli
         "priority": -7,
         "max_attempts": 10_000,
         "timeout_seconds": 1.5,
-        "deadline_at": "9999-12-31T23:59:59.999999Z",
+        "deadline_at": "9999-12-31T23:59:59.999998Z",
         "lease_seconds": 86_400,
         "schema_version": 2_147_483_647,
         "concurrency_key": "Kunde 17 · ü",

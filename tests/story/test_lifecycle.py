@@ -188,7 +188,13 @@ async def test_while_load_balancers_notice_new_work_is_refused_and_holders_are_s
         job = await caller.enqueue("story.quick", stage.payload())
         ask = {"worker_id": "w", "queues": ["story"]}
         (lease,) = (await caller.client.post("/leases", json=ask)).json()["leases"]
-        waiting = asyncio.create_task(caller.client.post("/leases", json=ask | {"wait_seconds": 30}))
+        wait = ask | {"worker_id": "waiter", "wait_seconds": 30}
+        waiting = asyncio.create_task(caller.client.post("/leases", json=wait))
+
+        async def waits() -> bool:
+            return (await caller.client.get("/workers/waiter")).status_code == 200
+
+        await until(waits)
         service.send(signal.SIGTERM)
         assert (await waiting).json()["leases"] == []
         assert (await caller.client.get("/readyz")).status_code == 503
