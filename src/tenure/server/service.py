@@ -16,18 +16,13 @@ released is taken back when its lease ends.
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
-import os
-import secrets
 import signal
 import socket
-import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uvicorn
-import uvloop
 
 from tenure.api.app import create_app
 from tenure.api.services import ServiceLifecycle, Services
@@ -39,6 +34,8 @@ from tenure.jobs.model import DEFAULT_TENANT
 from tenure.jobs.retry import RetryPolicy
 from tenure.maintenance import loop as maintenance_loop
 from tenure.maintenance.roster import roster
+from tenure.server.listening import HttpServer, listen, refuse_open_door
+from tenure.server.running import new_worker_id, signals
 from tenure.settings import Settings
 from tenure.store import schema
 from tenure.store.database import Database
@@ -55,7 +52,6 @@ _IN_FLIGHT_SECONDS = 10
 
 _RETRY_SECONDS = 1.0
 _POSTGRES_LOOK_SECONDS = 1.0
-_LEFTOVER_SECONDS = 2.0
 
 _IS_WRITABLE = "SELECT NOT pg_is_in_recovery() AND NOT current_setting('transaction_read_only')::boolean AS writable"
 
@@ -79,7 +75,7 @@ class Service:
         self._embedded: EmbeddedPostgres | None = None
         self._database: Database | None = None
         self._worker: Worker | None = None
-        self._http: _HttpServer | None = None
+        self._http: HttpServer | None = None
         self._socket: socket.socket | None = None
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._not_ready: str | None = "starting"
@@ -121,8 +117,8 @@ class Service:
         """Raises ConfigurationError, SchemaMismatch or EmbeddedPostgresError; an unreachable database is waited for."""
         settings = self.settings
         if self._with_api:
-            _refuse_open_door(settings)
-            self._socket = _listen(settings.http.host, settings.http.port)
+            refuse_open_door(settings)
+            self._socket = listen(settings.http.host, settings.http.port)
         try:
             await self._start()
         except BaseException:
@@ -267,7 +263,7 @@ class Service:
     async def _serve_http(self, services: Services) -> None:
         http = self.settings.http
         assert self._socket is not None
-        self._http = server = _HttpServer(
+        self._http = server = HttpServer(
             uvicorn.Config(
                 create_app(services),
                 lifespan="on",
@@ -342,8 +338,8 @@ class Service:
 
         ``started`` is called once it serves. A signal before that ends the start, in order. Raises what `start` raises.
         """
-        with _signals() as signals:
-            got = asyncio.ensure_future(signals.get())
+        with signals() as signalled:
+            got = asyncio.ensure_future(signalled.get())
             if not await self._started_before(got):
                 return 0
             started()
@@ -358,7 +354,7 @@ class Service:
             got.cancel()
             stopping = asyncio.ensure_future(self.stop())
             while not stopping.done():
-                again = asyncio.ensure_future(signals.get())
+                again = asyncio.ensure_future(signalled.get())
                 waited = {stopping, again}
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if again.done():
@@ -423,52 +419,6 @@ class Service:
             logger.error("%s failed while stopping: %s", name, error)
 
 
-class _HttpServer(uvicorn.Server):
-    """Uvicorn without its signal handlers: the service decides when it stops."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def new_worker_id() -> str:
-    """A name that tells people where the worker runs, and that no other one has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def run(make: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Runs the coroutine on the fastest event loop there is and returns its exit code."""
-    loop = uvloop.new_event_loop()
-    asyncio.set_event_loop(loop)
-    code = loop.run_until_complete(make())
-    # All that matters has ended in order by now. A handler that will not stop, whose job the worker has left to its
-    # lease, must not keep the process: it gets a moment, then goes with it.
-    leftover = asyncio.all_tasks(loop)
-    for task in leftover:
-        task.cancel()
-    if leftover and loop.run_until_complete(asyncio.wait(leftover, timeout=_LEFTOVER_SECONDS))[1]:
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(code)
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
-    return code
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator["asyncio.Queue[signal.Signals]"]:
-    queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    caught = (signal.SIGTERM, signal.SIGINT)
-    for number in caught:
-        loop.add_signal_handler(number, queue.put_nowait, number)
-    try:
-        yield queue
-    finally:
-        for number in caught:
-            loop.remove_signal_handler(number)
-
-
 def embedded_postgres(settings: Settings) -> EmbeddedPostgres:
     """The PostgreSQL of the data directory, not started."""
     binaries = settings.process.postgres_bin
@@ -476,42 +426,3 @@ def embedded_postgres(settings: Settings) -> EmbeddedPostgres:
         settings.process.data_dir.absolute() / "postgres",
         binaries=binaries_at(binaries) if binaries is not None else None,
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            if os.name == "posix":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.set_inheritable(False)
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another with TENURE_HOST and TENURE_PORT"
-        ) from error
-    return listener
-
-
-def _refuse_open_door(settings: Settings) -> None:
-    """Nobody signs in yet, so other machines are let in only when the operator says that this is meant."""
-    http = settings.http
-    if http.insecure_no_auth or _is_loopback(http.host):
-        return
-    raise ConfigurationError(
-        f"TENURE_HOST={http.host} lets other machines in, and nobody has to sign in: keep 127.0.0.1, put an "
-        "authenticating proxy in front, or accept it with --insecure-no-auth"
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
