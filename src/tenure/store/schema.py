@@ -10,6 +10,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection as SyncConnection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -147,6 +148,11 @@ async def _upgrade(settings: DatabaseSettings, lock_wait_seconds: float) -> str 
                     f"{lock_wait_seconds:.0f} s; wait for it or end it, then run `tenure migrate` again"
                 )
             await asyncio.sleep(0.1)
+    except DBAPIError as error:
+        # SQLAlchemy wraps what its driver raises, also while it connects: a server that is only starting passes by itself.
+        if (cause := _transient_cause(error)) is not None:
+            raise cause from error
+        raise
     finally:
         await engine.dispose()
 
@@ -182,6 +188,12 @@ async def _holder(settings: DatabaseSettings) -> str:
     if row is None:
         return "another process"
     return f"session {row['pid']} ({row['application_name'] or 'unnamed'}, {row['state']}, for {row['age']})"
+
+
+def _transient_cause(error: BaseException | None) -> BaseException | None:
+    while error is not None and not isinstance(error, TRANSIENT_ERRORS):
+        error = error.__cause__ or getattr(error, "orig", None)
+    return error
 
 
 def _is_lock_timeout(error: BaseException | None) -> bool:
