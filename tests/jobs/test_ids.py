@@ -4,7 +4,7 @@ import time
 from uuid import UUID
 
 from tenure.jobs.ids import BUCKETS, new_job_id, part_of
-from tenure.jobs.tokens import new_token, token_digest
+from tenure.jobs.tokens import new_tokens, token_digest
 
 
 def test_an_id_is_a_uuid_of_version_7_with_the_time_in_front() -> None:
@@ -36,7 +36,7 @@ def test_one_part_holds_everything_on_a_plain_server() -> None:
 
 
 def test_tokens_are_128_random_bits_and_stored_as_a_digest_only() -> None:
-    tokens = {new_token() for _ in range(1_000)}
+    tokens = set(new_tokens(1_000))
     assert len(tokens) == 1_000
     assert all(len(token) == 32 and int(token, 16) >= 0 for token in tokens)
     token = tokens.pop()

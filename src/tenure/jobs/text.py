@@ -12,6 +12,8 @@ MAX_NAME_CHARACTERS = 200
 MAX_ATTEMPTS = 10_000
 """A job that is tried for weeks needs thousands; beyond this it is a mistake."""
 
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+
 _NAME = re.compile(NAME_PATTERN)
 
 

@@ -6,12 +6,16 @@ import secrets
 TOKEN_CHARACTERS = 32
 
 
-def new_token() -> str:
-    """A fresh lease token: 32 lower-case hex digits, 128 random bits."""
-    return secrets.token_hex(16)
+TOKEN_DIGEST_BYTES = 16
+
+
+def new_tokens(count: int) -> list[str]:
+    """Fresh lease tokens: 32 lower-case hex digits each, 128 random bits."""
+    digits = secrets.token_hex(count * TOKEN_CHARACTERS // 2)
+    return [digits[start : start + TOKEN_CHARACTERS] for start in range(0, len(digits), TOKEN_CHARACTERS)]
 
 
 def token_digest(token: str) -> bytes:
-    """What is stored and compared in the token's place (16 bytes): a dump of the database lets nobody settle a job."""
+    """What is stored and compared in the token's place (TOKEN_DIGEST_BYTES of it): a dump of the database lets nobody settle a job."""
     # Not a password: 128 random bits need no salt and no stretching.
-    return hashlib.sha256(token.encode("utf-8", "replace")).digest()[:16]
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()[:TOKEN_DIGEST_BYTES]

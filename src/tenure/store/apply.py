@@ -30,9 +30,40 @@ WHERE j.part = $1 AND j.id = ANY($2::uuid[]) AND ($3::text IS NULL OR j.tenant =
 ORDER BY j.id FOR NO KEY UPDATE
 """
 
-# The transaction may have begun before the event that it waited for: a history's times never run backwards.
-_APPLY = """
-WITH decided AS (
+_CHANGES = {
+    "state": "d.state",
+    "version": "j.version + 1",
+    "attempts": "d.attempts",
+    "releases": "d.releases",
+    "available_at": "coalesce(d.available_at, j.available_at)",
+    "deadline_at": "coalesce(d.deadline_at, j.deadline_at)",
+    "last_error": "coalesce(d.error, j.last_error)",
+    "error_fingerprint": "coalesce(d.fingerprint, j.error_fingerprint)",
+    "cancel_outcome": "coalesce(d.cancel_outcome, j.cancel_outcome)",
+    "cancel_reason": "coalesce(j.cancel_reason, d.cancel_reason)",
+    "cancel_requested_by": "coalesce(j.cancel_requested_by, d.cancel_requested_by)",
+    "cancel_requested_at": "coalesce(j.cancel_requested_at,"
+    " CASE WHEN d.cancel_outcome IS NOT NULL THEN greatest(now(), j.updated_at) END)",
+    "cancel_accepted_version": "coalesce(j.cancel_accepted_version,"
+    " CASE WHEN d.cancel_outcome IS NOT NULL THEN j.version END)",
+    "cancel_confirmed_at": "CASE WHEN d.cancel_outcome IN ('stopped', 'prevented') THEN greatest(now(), j.updated_at)"
+    " ELSE j.cancel_confirmed_at END",
+    "lease_token_digest": "CASE d.state WHEN 'running' THEN j.lease_token_digest END",
+    "lease_length_seconds": "CASE d.state WHEN 'running' THEN j.lease_length_seconds END",
+    "lease_acquired_at": "CASE d.state WHEN 'running' THEN j.lease_acquired_at END",
+    "lease_expires_at": "CASE d.state WHEN 'running' THEN j.lease_expires_at END",
+    "lease_heartbeat_at": "CASE d.state WHEN 'running' THEN j.lease_heartbeat_at END",
+    "lease_heartbeats": "CASE d.state WHEN 'running' THEN j.lease_heartbeats END",
+    "finished_at": "CASE WHEN d.state IN ('failed', 'canceled', 'dead') THEN greatest(now(), j.updated_at) END",
+    "updated_at": "greatest(now(), j.updated_at)",
+}
+"""What each column becomes: ``j`` is the row as it was, ``d`` what was decided for it."""
+
+# The transaction may have begun before the event that it waited for: a history's times never run backwards. Each row looks
+# for its decision among all of them (see arrays.py for why it is no join), so they come in bounded numbers.
+_AT_ONCE = 250
+_APPLY = f"""
+WITH decided AS MATERIALIZED (
     SELECT * FROM unnest(
         $2::uuid[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::smallint[], $8::smallint[],
         $9::timestamptz[], $10::timestamptz[], $11::json[], $12::text[], $13::text[], $14::text[], $15::text[],
@@ -43,41 +74,18 @@ WITH decided AS (
         detail, token_digest, outcome_digest, worker_id
     )
 ), changed AS (
-    UPDATE tenure.jobs AS j SET
-        state = d.state,
-        version = j.version + 1,
-        attempts = d.attempts,
-        releases = d.releases,
-        available_at = coalesce(d.available_at, j.available_at),
-        deadline_at = coalesce(d.deadline_at, j.deadline_at),
-        last_error = coalesce(d.error, j.last_error),
-        error_fingerprint = coalesce(d.fingerprint, j.error_fingerprint),
-        cancel_outcome = coalesce(d.cancel_outcome, j.cancel_outcome),
-        cancel_reason = coalesce(j.cancel_reason, d.cancel_reason),
-        cancel_requested_by = coalesce(j.cancel_requested_by, d.cancel_requested_by),
-        cancel_requested_at = coalesce(
-            j.cancel_requested_at, CASE WHEN d.cancel_outcome IS NOT NULL THEN greatest(now(), j.updated_at) END),
-        cancel_accepted_version =
-            coalesce(j.cancel_accepted_version, CASE WHEN d.cancel_outcome IS NOT NULL THEN j.version END),
-        cancel_confirmed_at = CASE WHEN d.cancel_outcome IN ('stopped', 'prevented') THEN greatest(now(), j.updated_at)
-            ELSE j.cancel_confirmed_at END,
-        lease_token_digest = CASE d.state WHEN 'running' THEN j.lease_token_digest END,
-        lease_worker_id = CASE d.state WHEN 'running' THEN j.lease_worker_id END,
-        lease_length_seconds = CASE d.state WHEN 'running' THEN j.lease_length_seconds END,
-        lease_acquired_at = CASE d.state WHEN 'running' THEN j.lease_acquired_at END,
-        lease_expires_at = CASE d.state WHEN 'running' THEN j.lease_expires_at END,
-        lease_heartbeat_at = CASE d.state WHEN 'running' THEN j.lease_heartbeat_at END,
-        lease_heartbeats = CASE d.state WHEN 'running' THEN j.lease_heartbeats END,
-        finished_at = CASE WHEN d.state IN ('failed', 'canceled', 'dead') THEN greatest(now(), j.updated_at) END,
-        updated_at = greatest(now(), j.updated_at)
-    FROM decided AS d
-    WHERE j.part = $1 AND j.id = d.id AND j.state = d.from_state AND j.version = d.from_version
-    RETURNING j.part, j.id, j.version, j.state, j.attempts, j.available_at, j.updated_at,
-        d.event, d.worker_id, d.detail, d.token_digest, d.outcome_digest
+    UPDATE tenure.jobs AS j SET ({", ".join(_CHANGES)}) = (
+        SELECT {", ".join(_CHANGES.values())} FROM decided AS d WHERE d.id = j.id
+    )
+    WHERE j.part = $1 AND j.id = ANY ($2::uuid[])
+        AND (j.state, j.version) = (SELECT d.from_state, d.from_version FROM decided AS d WHERE d.id = j.id)
+    RETURNING j.part, j.id, j.version, j.state, j.attempts, j.available_at, j.updated_at
 ), recorded AS (
     INSERT INTO tenure.events
         (part, job_id, version, at, type, state, attempt, worker_id, detail, token_digest, outcome_digest)
-    SELECT part, id, version, updated_at, event, state, attempts, worker_id, detail, token_digest, outcome_digest FROM changed
+    SELECT c.part, c.id, c.version, c.updated_at, d.event, c.state, c.attempts, d.worker_id, d.detail, d.token_digest,
+        d.outcome_digest
+    FROM changed AS c JOIN decided AS d USING (id)
 )
 SELECT id, version, state, attempts, available_at FROM changed
 """
@@ -125,7 +133,12 @@ async def apply(connection: Connection, decided: Sequence[Decided]) -> dict[JobI
     grouped: dict[int, list[Decided]] = defaultdict(list)
     for item in decided:
         grouped[part_of(item.job.id, connection.parts)].append(item)
-    for part, items in sorted(grouped.items()):
+    batches = [
+        (part, items[start : start + _AT_ONCE])
+        for part, items in sorted(grouped.items())
+        for start in range(0, len(items), _AT_ONCE)
+    ]
+    for part, items in batches:
         rows = await connection.fetch(
             _APPLY,
             part,
@@ -161,17 +174,17 @@ async def apply(connection: Connection, decided: Sequence[Decided]) -> dict[JobI
 
 def standing_from(row: Record) -> Standing:
     """A Standing from a row that has STANDING_COLUMNS."""
-    outcome = row["cancel_outcome"]
+    outcome, state = row["cancel_outcome"], State(row["state"])
     return Standing(
         id=JobId(row["id"]),
         kind=row["kind"],
-        state=State(row["state"]),
+        state=state,
         version=row["version"],
         attempts=row["attempts"],
         max_attempts=row["max_attempts"],
         releases=row["releases"],
         deadline_at=row["deadline_at"],
-        worker_id=row["lease_worker_id"],
+        worker_id=row["lease_worker_id"] if state is State.RUNNING else None,
         token_digest=row["lease_token_digest"],
         lease_expires_at=row["lease_expires_at"],
         cancel_outcome=CancelOutcome(outcome) if outcome else None,

@@ -208,6 +208,10 @@ def connect_arguments(settings: DatabaseSettings, application_name: str) -> dict
             "idle_in_transaction_session_timeout": "60000",
             # Compiling a plan costs more than any of these statements runs for.
             "jit": "off",
+            # A plan is kept while its connection lives. Made while a table is nearly empty, it would read all of it (or
+            # lock its rows in another order than that of their ids) for as long.
+            "enable_seqscan": "off",
+            "enable_bitmapscan": "off",
         }
     return arguments
 

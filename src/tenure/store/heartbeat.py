@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import itemgetter
 from uuid import UUID
 
 import asyncpg
@@ -12,29 +11,26 @@ import asyncpg
 from tenure.errors import DatabaseUnavailable, LeaseLost, NotFound
 from tenure.jobs.ids import JobId
 from tenure.jobs.redact import redact
-from tenure.jobs.tokens import token_digest
+from tenure.jobs.tokens import TOKEN_DIGEST_BYTES, token_digest
 from tenure.store.apply import by_part
+from tenure.store.arrays import element_bytes, position_of
 from tenure.store.database import Connection, unavailable_because
 from tenure.store.refusals import endings
 from tenure.store.workers import Directive
 
 logger = logging.getLogger(__name__)
 
+_POSITION = position_of("j.id", "$2")
+_HELD = f"""
+    j.part = $1 AND j.id = ANY ($2::uuid[]) AND j.state = 'running' AND ($7::text IS NULL OR j.tenant = $7)
+    AND j.lease_token_digest = {element_bytes("$3", _POSITION, TOKEN_DIGEST_BYTES)}
+"""
+
+
 # Touches no indexed column, so it stays a HOT update. The cap is on the attempt's age, not on the heartbeats: a handler
 # that hangs while its process lives cannot hold a job past its timeout and one more lease.
-_HEARTBEAT = """
-WITH beats AS (
-    SELECT * FROM unnest($2::uuid[], $3::bytea[], $4::boolean[], $5::double precision[], $6::text[])
-        AS b (id, digest, has_progress, fraction, message)
-), locked AS MATERIALIZED (
-    SELECT j.id, b.has_progress, b.fraction, b.message
-    FROM beats AS b CROSS JOIN LATERAL (
-        SELECT j.id FROM tenure.jobs AS j
-        WHERE j.part = $1 AND j.id = b.id AND j.state = 'running' AND j.lease_token_digest = b.digest
-            AND ($7::text IS NULL OR j.tenant = $7)
-        FOR NO KEY UPDATE
-    ) AS j
-)
+def _renew_where(condition: str) -> str:
+    return f"""
 UPDATE tenure.jobs AS j SET
     lease_expires_at = greatest(j.lease_expires_at, least(
         now() + interval '1 second' * j.lease_length_seconds,
@@ -42,17 +38,23 @@ UPDATE tenure.jobs AS j SET
     lease_heartbeat_at = now(),
     lease_heartbeats = j.lease_heartbeats + 1,
     cancel_delivered_at = CASE WHEN j.cancel_outcome IS NOT NULL THEN coalesce(j.cancel_delivered_at, now()) END,
-    progress_fraction = CASE WHEN l.has_progress THEN l.fraction ELSE j.progress_fraction END,
-    progress_message = CASE WHEN l.has_progress THEN l.message ELSE j.progress_message END,
-    progress_at = CASE WHEN l.has_progress THEN now() ELSE j.progress_at END
-FROM locked AS l
-WHERE j.part = $1 AND j.id = l.id
-RETURNING j.id, j.lease_token_digest, j.lease_expires_at, j.deadline_at, j.cancel_outcome IS NOT NULL AS cancel_requested,
+    progress_fraction =
+        CASE WHEN ($4::boolean[])[{_POSITION}] THEN ($5::double precision[])[{_POSITION}] ELSE j.progress_fraction END,
+    progress_message = CASE WHEN ($4::boolean[])[{_POSITION}] THEN ($6::text[])[{_POSITION}] ELSE j.progress_message END,
+    progress_at = CASE WHEN ($4::boolean[])[{_POSITION}] THEN now() ELSE j.progress_at END
+WHERE {condition}
+RETURNING j.id, {_POSITION} AS position, j.lease_expires_at, j.deadline_at, j.cancel_outcome IS NOT NULL AS cancel_requested,
     (SELECT w.directive FROM tenure.workers AS w WHERE w.tenant = j.tenant AND w.id = j.lease_worker_id) AS directive
 """
 
 
-_HEARTBEAT_UNLOCKED = _HEARTBEAT.replace("FOR NO KEY UPDATE", "FOR NO KEY UPDATE SKIP LOCKED")
+_HEARTBEAT = _renew_where(_HELD)
+_HEARTBEAT_UNLOCKED = f"""
+WITH unlocked AS MATERIALIZED (
+    SELECT j.id FROM tenure.jobs AS j WHERE {_HELD} FOR NO KEY UPDATE SKIP LOCKED
+)
+{_renew_where("j.part = $1 AND j.id = ANY (ARRAY(SELECT id FROM unlocked))")}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,28 +113,38 @@ async def heartbeat(
 async def _renew(
     connection: Connection, statement: str, beats: Mapping[_Key, Heartbeat], tenant: str | None
 ) -> dict[_Key, HeartbeatAnswer]:
+    """A job under several tokens is asked about once for each, for a statement knows one token a job."""
     renewed: dict[_Key, HeartbeatAnswer] = {}
-    for part, ids in sorted(by_part(connection, {job_id for job_id, _ in beats}).items()):
-        wanted = set(ids)
-        mine = sorted(((key, beat) for key, beat in beats.items() if key[0] in wanted), key=itemgetter(0))
-        rows = await connection.fetch(
-            statement,
-            part,
-            [key[0] for key, _ in mine],
-            [key[1] for key, _ in mine],
-            [beat.has_progress for _, beat in mine],
-            [beat.fraction for _, beat in mine],
-            [_storable(beat) for _, beat in mine],
-            tenant,
-        )
-        for row in rows:
-            renewed[row["id"], row["lease_token_digest"]] = HeartbeatAnswer(
-                job_id=JobId(row["id"]),
-                lease_expires_at=row["lease_expires_at"],
-                cancel_requested=row["cancel_requested"],
-                deadline_at=row["deadline_at"],
-                directive=Directive(row["directive"]) if row["directive"] else None,
+    rounds: list[dict[UUID, bytes]] = []
+    for job_id, digest in beats:
+        for asked in rounds:
+            if asked.setdefault(job_id, digest) == digest:
+                break
+        else:
+            rounds.append({job_id: digest})
+    for asked in rounds:
+        for part, ids in sorted(by_part(connection, asked).items()):
+            ids.sort()
+            keys = [(job_id, asked[job_id]) for job_id in ids]
+            mine = [beats[key] for key in keys]
+            rows = await connection.fetch(
+                statement,
+                part,
+                ids,
+                b"".join(digest for _, digest in keys),
+                [beat.has_progress for beat in mine],
+                [beat.fraction for beat in mine],
+                [_storable(beat) for beat in mine],
+                tenant,
             )
+            for row in rows:
+                renewed[keys[row["position"] - 1]] = HeartbeatAnswer(
+                    job_id=JobId(row["id"]),
+                    lease_expires_at=row["lease_expires_at"],
+                    cancel_requested=row["cancel_requested"],
+                    deadline_at=row["deadline_at"],
+                    directive=Directive(row["directive"]) if row["directive"] else None,
+                )
     return renewed
 
 

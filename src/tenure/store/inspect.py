@@ -135,7 +135,7 @@ def _conditions(wanted: JobFilter, part: int, tenant: str, before: UUID | None) 
         add("j.tags && {}::text[]", list(wanted.tags))
     if wanted.worker_ids:
         conditions.append("j.state = 'running'")
-        add("j.lease_worker_id = ANY ({}::text[])", list(wanted.worker_ids))
+        add("j.state = 'running' AND j.lease_worker_id = ANY ({}::text[])", list(wanted.worker_ids))
     if wanted.concurrency_keys:
         add("j.concurrency_key = ANY ({}::text[])", list(wanted.concurrency_keys))
     if wanted.fingerprints:

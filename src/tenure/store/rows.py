@@ -112,6 +112,105 @@ def job_from(row: Record) -> Job:
     )
 
 
+LEASED_COLUMNS: tuple[str, ...] = (
+    "id",
+    "kind",
+    "queue",
+    "version",
+    "priority",
+    "schema_version",
+    "payload",
+    "tags",
+    "metadata",
+    "attempts",
+    "max_attempts",
+    "releases",
+    "available_at",
+    "timeout_seconds",
+    "deadline_at",
+    "lease_seconds",
+    "lease_expires_at",
+    "last_error",
+    "idempotency_key",
+    "concurrency_key",
+    "submitted_by",
+    "traceparent",
+    "created_at",
+    "updated_at",
+)
+"""What a claim needs to know of a job that it has just leased: the rest follows from that."""
+
+
+def leased_job_from(row: Sequence[Any], *, tenant: str, worker_id: str) -> Job:
+    """The job as a claim left it, from the values of LEASED_COLUMNS: nothing is left of an earlier attempt's progress, no
+    cancellation survives into the queue, and the lease began at the row's last change."""
+    (
+        job_id,
+        kind,
+        queue,
+        version,
+        priority,
+        schema_version,
+        payload,
+        tags,
+        metadata,
+        attempts,
+        max_attempts,
+        releases,
+        available_at,
+        timeout_seconds,
+        deadline_at,
+        lease_seconds,
+        lease_expires_at,
+        last_error,
+        idempotency_key,
+        concurrency_key,
+        submitted_by,
+        traceparent,
+        created_at,
+        updated_at,
+    ) = row
+    return Job(
+        id=job_id,
+        tenant=tenant,
+        kind=kind,
+        queue=queue,
+        state=State.RUNNING,
+        version=version,
+        priority=priority,
+        schema_version=schema_version,
+        payload=payload,
+        result=None,
+        progress=None,
+        tags=tuple(tags),
+        metadata=metadata,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        releases=releases,
+        available_at=available_at,
+        timeout_seconds=timeout_seconds,
+        deadline_at=deadline_at,
+        lease_seconds=lease_seconds,
+        lease=Lease(
+            worker_id=worker_id,
+            acquired_at=updated_at,
+            expires_at=lease_expires_at,
+            heartbeat_at=updated_at,
+            heartbeats=0,
+        ),
+        cancellation=None,
+        last_error=_error(last_error),
+        idempotency_key=idempotency_key,
+        concurrency_key=concurrency_key,
+        submitted_by=submitted_by,
+        traceparent=traceparent,
+        created_at=created_at,
+        updated_at=updated_at,
+        started_at=updated_at,
+        finished_at=None,
+    )
+
+
 def event_from(row: Record) -> Event:
     """An Event from a row of the events table."""
     return Event(

@@ -17,33 +17,26 @@ from tenure.jobs.decisions import Decision, ReportedError, Standing, decide_fail
 from tenure.jobs.ids import JobId
 from tenure.jobs.model import State
 from tenure.jobs.retry import RetryPolicy
-from tenure.jobs.tokens import token_digest
+from tenure.jobs.tokens import TOKEN_DIGEST_BYTES, token_digest
 from tenure.store.apply import Decided, apply, by_part, lock
+from tenure.store.arrays import element_bytes, position_of
 from tenure.store.database import Connection
 from tenure.store.refusals import endings
 from tenure.wire.json import canonical, parse
 
-# The lateral subquery makes every plan one look-up by key an outcome, also a plan that was made while the table was small.
-# The outcomes come sorted by id, so that is the order of the locks.
-_COMPLETE = """
-WITH outcomes AS (
-    SELECT * FROM unnest($2::uuid[], $3::bytea[], $4::json[], $5::bytea[]) AS o (id, digest, result, outcome_digest)
-), held AS MATERIALIZED (
-    SELECT j.id, j.lease_worker_id, o.digest, o.result, o.outcome_digest
-    FROM outcomes AS o CROSS JOIN LATERAL (
-        SELECT j.id, j.lease_worker_id FROM tenure.jobs AS j
-        WHERE j.part = $1 AND j.id = o.id AND j.state = 'running' AND j.lease_token_digest = o.digest
-            AND ($6::text IS NULL OR j.tenant = $6)
-        FOR NO KEY UPDATE
-    ) AS j
-), changed AS (
+OUTCOME_DIGEST_BYTES = 16
+
+_POSITION = position_of("j.id", "$2")
+_DIGEST = element_bytes("$3", _POSITION, TOKEN_DIGEST_BYTES)
+
+_COMPLETE = f"""
+WITH changed AS (
     UPDATE tenure.jobs AS j SET
         state = 'succeeded',
         version = j.version + 1,
-        result = h.result,
+        result = ($4::json[])[{_POSITION}],
         cancel_outcome = CASE WHEN j.cancel_outcome IS NOT NULL THEN 'finished_first' END,
         lease_token_digest = NULL,
-        lease_worker_id = NULL,
         lease_length_seconds = NULL,
         lease_acquired_at = NULL,
         lease_expires_at = NULL,
@@ -51,19 +44,19 @@ WITH outcomes AS (
         lease_heartbeats = NULL,
         finished_at = greatest(now(), j.updated_at),
         updated_at = greatest(now(), j.updated_at)
-    FROM held AS h
-    WHERE j.part = $1 AND j.id = h.id
-    RETURNING j.part, j.id, j.version, j.attempts, j.available_at, j.updated_at, j.cancel_outcome,
-        h.lease_worker_id AS worker_id, h.digest, h.outcome_digest
+    WHERE j.part = $1 AND j.id = ANY ($2::uuid[]) AND j.state = 'running' AND j.lease_token_digest = {_DIGEST}
+        AND ($6::text IS NULL OR j.tenant = $6)
+    RETURNING j.part, j.id, j.version, j.attempts, j.available_at, j.updated_at, j.cancel_outcome, j.lease_worker_id,
+        {_POSITION} AS position
 ), recorded AS (
     INSERT INTO tenure.events
         (part, job_id, version, at, type, state, attempt, worker_id, detail, token_digest, outcome_digest)
-    SELECT part, id, version, updated_at, 'succeeded', 'succeeded', attempts, worker_id,
+    SELECT part, id, version, updated_at, 'succeeded', 'succeeded', attempts, lease_worker_id,
         CASE WHEN cancel_outcome IS NOT NULL THEN json_build_object('outcome', cancel_outcome) END,
-        digest, outcome_digest
+        {element_bytes("$3", "position", TOKEN_DIGEST_BYTES)}, {element_bytes("$5", "position", OUTCOME_DIGEST_BYTES)}
     FROM changed
 )
-SELECT id, digest, version, available_at FROM changed
+SELECT position, version, available_at FROM changed
 """
 
 
@@ -97,7 +90,7 @@ class Outcome:
                 self.error.message,
                 str(self.error.retry_after_seconds),
             ]
-        return hashlib.sha256("\x00".join(words).encode("utf-8", "replace")).digest()[:16]
+        return hashlib.sha256("\x00".join(words).encode("utf-8", "replace")).digest()[:OUTCOME_DIGEST_BYTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,29 +181,37 @@ async def settle_one(
 async def _complete(
     connection: Connection, completes: dict[int, Outcome], answers: dict[int, Answer], tenant: str | None
 ) -> None:
-    # The same outcome twice in one call: the first takes effect, the second is recognised as its repeat afterwards.
-    firsts: dict[tuple[UUID, bytes], int] = {}
+    # The same outcome twice in one call: the first takes effect, the second is recognised as its repeat afterwards. A job
+    # under two tokens is asked about twice, for a statement knows one token a job.
+    rounds: list[dict[UUID, tuple[bytes, int]]] = []
     for i, outcome in completes.items():
-        firsts.setdefault((outcome.job_id, token_digest(outcome.token)), i)
-    for part, ids in sorted(by_part(connection, {job_id for job_id, _ in firsts}).items()):
-        wanted = set(ids)
-        mine = [(key, completes[i]) for key, i in sorted(firsts.items()) if key[0] in wanted]
-        rows = await connection.fetch(
-            _COMPLETE,
-            part,
-            [key[0] for key, _ in mine],
-            [key[1] for key, _ in mine],
-            [outcome.result for _, outcome in mine],
-            [outcome.digest() for _, outcome in mine],
-            tenant,
-        )
-        for row in rows:
-            answers[firsts[row["id"], row["digest"]]] = Settled(
-                job_id=JobId(row["id"]),
-                state=State.SUCCEEDED,
-                version=row["version"],
-                available_at=row["available_at"],
+        digest = token_digest(outcome.token)
+        for asked in rounds:
+            if asked.setdefault(outcome.job_id, (digest, i))[0] == digest:
+                break
+        else:
+            rounds.append({outcome.job_id: (digest, i)})
+    for asked in rounds:
+        for part, ids in sorted(by_part(connection, asked).items()):
+            ids.sort()
+            mine = [asked[job_id] for job_id in ids]
+            rows = await connection.fetch(
+                _COMPLETE,
+                part,
+                ids,
+                b"".join(digest for digest, _ in mine),
+                [completes[i].result for _, i in mine],
+                b"".join(completes[i].digest() for _, i in mine),
+                tenant,
             )
+            for row in rows:
+                position, version, available_at = row.values()
+                answers[mine[position - 1][1]] = Settled(
+                    job_id=JobId(ids[position - 1]),
+                    state=State.SUCCEEDED,
+                    version=version,
+                    available_at=available_at,
+                )
 
 
 async def _decide_and_apply(

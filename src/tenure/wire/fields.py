@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from tenure.jobs.text import MAX_ATTEMPTS, NAME_PATTERN, NAME_RULE, is_name
+from tenure.jobs.text import MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY, NAME_PATTERN, NAME_RULE, is_name
 from tenure.wire.json import dumps
 
 MAX_METADATA_BYTES = 16_384
@@ -112,7 +112,7 @@ TimeInQuery = Annotated[datetime, BeforeValidator(parse_time), BeforeValidator(_
 Id = Annotated[UUID, BeforeValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Token = Annotated[str, Field(max_length=1_000)]
 Version = Annotated[int, Field(ge=1, le=2_147_483_647)]
-Priority = Annotated[int, Field(ge=-100, le=100)]
+Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY)]
 MaxAttempts = Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)]
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 TimeoutSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]

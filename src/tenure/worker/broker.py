@@ -19,6 +19,7 @@ from tenure.jobs.model import DEFAULT_TENANT, Claimed
 from tenure.store.artifacts import Artifact
 from tenure.store.claim import KindSelector, claim
 from tenure.store.database import Connection, Database, translated_errors
+from tenure.store.frontier import Frontier
 from tenure.store.heartbeat import Heartbeat, HeartbeatAnswer, heartbeat
 from tenure.store.notify import CANCEL, WORK, WORKER, Bell, Listener
 from tenure.store.settle import Answer, Outcome, OutcomeKind, PolicyOf, settle
@@ -120,6 +121,7 @@ class DatabaseBroker:
         self._seen_at = 0.0
         self._on_directive: Callable[[Directive | None], None] = _ignore
         self._claiming = asyncio.Lock()
+        self._frontiers = [Frontier() for _ in range(database.parts)]
         self._work = asyncio.Event()
 
     async def claim(self, *, limit: int, queues: Sequence[str], kinds: Sequence[KindSelector]) -> list[Claimed]:
@@ -129,7 +131,7 @@ class DatabaseBroker:
             self._work.clear()
             async with self._database.connection() as connection:
                 await self._note_presence(connection, queues, kinds)
-                for part in range(connection.parts):
+                for part, frontier in enumerate(self._frontiers):
                     claimed += await claim(
                         connection,
                         worker_id=self._worker_id,
@@ -139,6 +141,7 @@ class DatabaseBroker:
                         kinds=kinds,
                         tenant=self._tenant,
                         part=part,
+                        frontier=frontier,
                     )
         return claimed
 
