@@ -60,7 +60,7 @@ def measure(
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         began = datetime.now(UTC)
         figures, facts = await carry_out(
-            plan, choice=postgres, database_url=database_url, lines=lines, say=lambda text: console.print(text, style="dim", highlight=False)
+            plan, choice=postgres, database_url=database_url, lines=lines, say=lambda text: console.print(text, style="dim", highlight=False, soft_wrap=True)
         )
         facts = {"began": began.isoformat(timespec="seconds"), "profile": profile, "rounds": rounds, **facts}
         (out / f"{name}.json").write_text(json.dumps(facts, indent=2) + "\n")

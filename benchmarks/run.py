@@ -32,7 +32,11 @@ class Plan:
         return [replace(case, jobs=self.jobs) for case in chosen] if self.jobs else chosen
 
     def subjects_of(self, mode: Mode) -> list[Subject]:
-        return [one for one in self.subjects if mode.subjects is None or one.name in mode.subjects]
+        return [
+            one
+            for one in self.subjects
+            if (mode.subjects is None or one.name in mode.subjects) and (one.modes is None or mode.name in one.modes)
+        ]
 
 
 async def carry_out(plan: Plan, *, choice: str, database_url: str, lines: Path, say: Say) -> tuple[list[Figure], dict[str, Any]]:

@@ -13,6 +13,7 @@ from benchmarks.recording import RECORD_FOLDER
 
 TENURE = "tenure"
 MINIMAL = "minimal"
+NOOP_ENDPOINT = "noop-endpoint"
 
 NODE_FOLDER = ROOT / ".venv" / "bench-node"
 """Where `make bench-node` installs the peers that are written in JavaScript."""
@@ -29,6 +30,8 @@ class Subject:
     script: str
     needs: str = ""
     node: bool = False
+    modes: frozenset[str] | None = None
+    """What it can be measured in; None means all."""
 
     @property
     def installed(self) -> bool:
@@ -80,6 +83,9 @@ SUBJECTS = {
         Subject(name=MINIMAL, title="minimal loop", script="minimal"),
         Subject(name="pgqueuer", title="PgQueuer", script="pgqueuer", needs="pgqueuer"),
         Subject(name="procrastinate", title="Procrastinate", script="procrastinate", needs="procrastinate"),
+        Subject(
+            name=NOOP_ENDPOINT, title="FastAPI, nothing stored", script="none", modes=frozenset({"enqueue"})
+        ),
     )
 }
 

@@ -82,18 +82,21 @@ async def measure(stage: Stage, subject: Subject, case: Case) -> Sequence[Figure
             done = await drained(
                 site, unfinished, seconds=case.seconds, check=lambda: refuse_dead(processes, site.folder)
             )
-    details = {"jobs": done.jobs, "seconds": round(done.seconds, 3)}
-    figure = Figure(
-        mode=NAME,
+    return [figure(NAME, subject, case, done)]
+
+
+def figure(mode: str, subject: Subject, case: Case, done: Drained) -> Figure:
+    """The rate at which a queue was drained."""
+    return Figure(
+        mode=mode,
         case=case.name,
         subject=subject.name,
         metric="rate",
         value=done.rate,
         unit="jobs/s",
         note=done.note,
-        details=details,
+        details={"jobs": done.jobs, "seconds": round(done.seconds, 3)},
     )
-    return [figure]
 
 
 MODE = Mode(name=NAME, title="Drain a filled queue", cases=cases, measure=measure)

@@ -120,6 +120,7 @@ class Minimal(Peer):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._bell.execute(f"NOTIFY {_CHANNEL}")  # the last one may not have been rung for yet
         await self._bell.close()
         await self._pool.close()
 

@@ -6,15 +6,14 @@ A peer subclasses `Peer` and ends with ``main(ItsClass)``. The actions, each a p
 - ``install``: makes the peer's tables in an empty database;
 - ``fill``: puts jobs in, as fast as the peer can;
 - ``enqueue``: puts jobs in one by one, from so many callers at once, and times each call;
-- ``bulk``: puts jobs in so many a call, from one caller;
-- ``pace``: puts one job in every so many seconds, each with the moment just before its call;
+- ``bulk``: puts jobs in so many a call, from one caller, and times each call;
+- ``pace``: puts so many a second in, on time whether or not earlier calls are through, each with the moment of its call;
 - ``work``: works until it is ended; what its handlers do is in the recorder's file.
 """
 
 import argparse
 import asyncio
 import json
-import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,8 +29,8 @@ Record = Callable[[dict[str, Any]], None]
 ACTIONS = ("describe", "install", "fill", "enqueue", "bulk", "pace", "work")
 
 _FILL_BATCH = 1_000
-_WARM_CALLS = 2
-"""Calls of each caller that come before the timing: connections, prepared statements, caches."""
+_WARM_SECONDS = 0.5
+"""Calls before the timing: connections, prepared statements, caches."""
 
 
 class Peer:
@@ -81,49 +80,58 @@ def payloads(start: int, count: int) -> list[dict[str, Any]]:
 
 
 async def fill(peer: Peer, jobs: int) -> dict[str, Any]:
-    return await bulk(peer, jobs, _FILL_BATCH)
-
-
-async def bulk(peer: Peer, jobs: int, batch: int) -> dict[str, Any]:
     await peer.open()
-    began = time.perf_counter()
-    for start in range(0, jobs, batch):
-        await peer.enqueue_many(payloads(start, min(batch, jobs - start)))
-    seconds = time.perf_counter() - began
-    await peer.close()
-    return {"jobs": jobs, "seconds": seconds}
-
-
-async def enqueue(peer: Peer, jobs: int) -> dict[str, Any]:
-    await peer.open()
-    for number in range(_WARM_CALLS):
-        await asyncio.gather(*(peer.enqueue({"number": number}) for _ in range(peer.callers)))
-    numbers = iter(range(jobs))
-    calls: list[float] = []
-
-    async def caller() -> None:
-        for number in numbers:
-            began = time.perf_counter()
-            await peer.enqueue({"number": number})
-            calls.append(time.perf_counter() - began)
-
-    began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(peer.callers)))
-    seconds = time.perf_counter() - began
-    await peer.close()
-    return {"jobs": jobs, "seconds": seconds, "calls": calls}
-
-
-async def pace(peer: Peer, jobs: int, interval: float) -> dict[str, Any]:
-    await peer.open()
-    await peer.enqueue({"number": -1})
-    await asyncio.sleep(0.5)
-    spread = random.Random(1)  # noqa: S311 - so that no two loops stay in step
-    for _ in range(jobs):
-        await peer.enqueue({SENT_AT: time.time()})
-        await asyncio.sleep(interval * spread.uniform(0.5, 1.5))
+    for start in range(0, jobs, _FILL_BATCH):
+        await peer.enqueue_many(payloads(start, min(_FILL_BATCH, jobs - start)))
     await peer.close()
     return {"jobs": jobs}
+
+
+async def bulk(peer: Peer, seconds: float, batch: int) -> dict[str, Any]:
+    await peer.open()
+    await peer.enqueue_many(payloads(0, batch))
+    calls: list[float] = []
+    began = time.perf_counter()
+    while (call_began := time.perf_counter()) < began + seconds:
+        await peer.enqueue_many(payloads(0, batch))
+        calls.append(time.perf_counter() - call_began)
+    took = time.perf_counter() - began
+    await peer.close()
+    return {"jobs": len(calls), "seconds": took, "calls": calls}
+
+
+async def enqueue(peer: Peer, seconds: float) -> dict[str, Any]:
+    await peer.open()
+
+    async def until(end: float, calls: list[float]) -> None:
+        async def caller() -> None:
+            while (began := time.perf_counter()) < end:
+                await peer.enqueue({"number": 1})
+                calls.append(time.perf_counter() - began)
+
+        await asyncio.gather(*(caller() for _ in range(peer.callers)))
+
+    await until(time.perf_counter() + _WARM_SECONDS, [])
+    calls: list[float] = []
+    began = time.perf_counter()
+    await until(began + seconds, calls)
+    took = time.perf_counter() - began
+    await peer.close()
+    return {"jobs": len(calls), "seconds": took, "calls": calls}
+
+
+async def pace(peer: Peer, jobs: int, rate: float) -> dict[str, Any]:
+    await peer.open()
+    await asyncio.gather(*(peer.enqueue({"number": 1}) for _ in range(peer.callers)))
+    await asyncio.sleep(_WARM_SECONDS)
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(jobs):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            group.create_task(peer.enqueue({SENT_AT: time.time()}))
+    took = time.perf_counter() - began
+    await peer.close()
+    return {"jobs": jobs, "seconds": took}
 
 
 def main(make: type[Peer]) -> None:
@@ -135,7 +143,8 @@ def main(make: type[Peer]) -> None:
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--callers", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--interval", type=float, default=0.05)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rate", type=float, default=20.0)
     options = parser.parse_args()
     peer = make(options.database_url, tuned=options.tuned, callers=options.callers)
 
@@ -146,11 +155,11 @@ def main(make: type[Peer]) -> None:
             case "fill":
                 return await fill(peer, options.jobs)
             case "enqueue":
-                return await enqueue(peer, options.jobs)
+                return await enqueue(peer, options.seconds)
             case "bulk":
-                return await bulk(peer, options.jobs, options.batch)
+                return await bulk(peer, options.seconds, options.batch)
             case "pace":
-                return await pace(peer, options.jobs, options.interval)
+                return await pace(peer, options.jobs, options.rate)
             case "work":
                 await peer.work(recorder_of_environment())
         return {}
