@@ -22,11 +22,11 @@ _AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 
 
 class OwnPostgres:
-    """The server, and what can be done to it. All that takes time is done in a thread."""
+    """The server, and what can be done to it; its data are in a folder of their own. All that blocks is done in a thread."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tenure-chaos-pg-"))
-        self._server = EmbeddedPostgres(self.folder / "pg", settings={**_SETTINGS, **(settings or {})})
+        self._server = EmbeddedPostgres(self.folder, settings={**_SETTINGS, **(settings or {})})
         self.url = ""
 
     async def open(self) -> Self:

@@ -49,6 +49,7 @@ class Line:
         self._port_there = int(given.get("port") or parts.port or 5432)
         self._server: asyncio.Server | None = None
         self._links: set[_Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._armed: list[tuple[Cut, Statement]] = []
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -64,9 +65,9 @@ class Line:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        self._flowing.set()
         self.cut()
-        while self._links:
-            await asyncio.sleep(0)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def url(self) -> str:
@@ -120,6 +121,10 @@ class Line:
         await self._flowing.wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         if self.refusing:
             writer.transport.abort()
             return
@@ -238,7 +243,7 @@ class _Link:
             self._server.write(head + body)
             await self._server.drain()
             if code not in (_SSL_REQUEST, _GSS_REQUEST):
-                return code != _CANCEL_REQUEST
+                return bool(code != _CANCEL_REQUEST)
             self._client.write(await server.readexactly(1))
 
     async def _back(self, server: asyncio.StreamReader) -> None:
