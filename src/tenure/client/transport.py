@@ -24,6 +24,7 @@ _ANSWERED_IN_VAIN = (
     httpx.WriteError,
     httpx.CloseError,
 )
+_OF_A_SOCKET = frozenset({"getpeername", "getsockname", "setsockopt"})
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _KEEP_ALIVE = [
     (level, getattr(socket, option), value)
@@ -182,6 +183,11 @@ class _AsyncCarrier:
                     await asyncio.sleep(step.seconds)
         except (httpx.TransportError, httpx.DecodingError) as error:
             return failure(error, self._rules)
+        except AttributeError as error:
+            # On uvloop, a connection that breaks while it opens has no socket any more when anyio looks for it.
+            if error.name not in _OF_A_SOCKET:
+                raise
+            return failure(httpx.ConnectError(str(error)), self._rules)
         return None
 
     async def aclose(self) -> None:
