@@ -27,12 +27,15 @@ console = Console()
 
 
 def measure(
-    modes: Annotated[list[str] | None, typer.Argument(help=f"of {', '.join(MODES)}; none: all", show_default=False)] = None,
+    modes: Annotated[
+        list[str] | None, typer.Argument(help=f"of {', '.join(MODES)}; none: all", show_default=False)
+    ] = None,
     subjects: Annotated[str, typer.Option(help=f"by commas, of {', '.join(SUBJECTS)}; none: all installed")] = "",
     profile: Annotated[Profile, typer.Option(help="how much time there is")] = Profile.FULL,
     rounds: Annotated[int, typer.Option(min=1, help="rounds of each case; medians are shown")] = _ROUNDS,
     only: Annotated[str, typer.Option(help="cases whose name holds this")] = "",
     jobs: Annotated[int, typer.Option(help="jobs of a case; 0: its own number")] = 0,
+    large: Annotated[bool, typer.Option("--large", help="also cases that need minutes and gigabytes")] = False,
     postgres: Annotated[str, typer.Option(help="wheel, system, or a folder of PostgreSQL programs")] = "wheel",
     database_url: Annotated[
         str, typer.Option(envvar="TENURE_BENCH_DATABASE_URL", help="a server of your own; may create databases")
@@ -48,6 +51,7 @@ def measure(
         rounds=rounds,
         only=only,
         jobs=jobs,
+        large=large,
     )
     out.mkdir(parents=True, exist_ok=True)
     lines = out / f"{name}.jsonl"
@@ -60,7 +64,11 @@ def measure(
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         began = datetime.now(UTC)
         figures, facts = await carry_out(
-            plan, choice=postgres, database_url=database_url, lines=lines, say=lambda text: console.print(text, style="dim", highlight=False, soft_wrap=True)
+            plan,
+            choice=postgres,
+            database_url=database_url,
+            lines=lines,
+            say=lambda text: console.print(text, style="dim", highlight=False, soft_wrap=True),
         )
         facts = {"began": began.isoformat(timespec="seconds"), "profile": profile, "rounds": rounds, **facts}
         (out / f"{name}.json").write_text(json.dumps(facts, indent=2) + "\n")

@@ -19,7 +19,7 @@ _recorder: Recorder | None = None
 
 def _record(payload: dict[str, Any]) -> None:
     # Made at the first job: the API loads this module, too, and has nothing to record.
-    global _recorder  # noqa: PLW0603
+    global _recorder
     if _recorder is None:
         _recorder = Recorder(Path(os.environ[RECORD_FOLDER]))
         _recorder.start()

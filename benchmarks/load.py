@@ -28,6 +28,7 @@ _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
 _TIMEOUT_SECONDS = 300
 
+
 class Refused(Exception):
     """The service answered with something else than 2xx."""
 
@@ -103,8 +104,9 @@ def job_lines(url: str, batch: int) -> bytes:
 
 async def connect(url: str, count: int) -> list[Line]:
     where = urlsplit(url)
+    host, port = where.hostname or "127.0.0.1", where.port or 80
     loop = asyncio.get_running_loop()
-    return [(await loop.create_connection(Line, where.hostname, where.port))[1] for _ in range(count)]
+    return [(await loop.create_connection(Line, host, port))[1] for _ in range(count)]
 
 
 async def closed_loop(url: str, request: bytes, *, callers: int, seconds: float) -> dict[str, Any]:

@@ -97,9 +97,9 @@ class Tally:
     @property
     def first(self) -> float:
         """When the first handler of all began."""
-        return min(latest["first"] for latest in self._latest.values())
+        return min(float(latest["first"]) for latest in self._latest.values())
 
     @property
     def last(self) -> float:
         """When the last handler so far began."""
-        return max(latest["last"] for latest in self._latest.values())
+        return max(float(latest["last"]) for latest in self._latest.values())

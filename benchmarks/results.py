@@ -55,8 +55,7 @@ def summaries(figures: Iterable[Figure]) -> dict[Row, dict[str, Summary]]:
         row = groups.setdefault((figure.mode, figure.case, figure.metric), {})
         row.setdefault(figure.subject, []).append(figure)
     return {
-        row: {subject: _summary(rounds) for subject, rounds in by_subject.items()}
-        for row, by_subject in groups.items()
+        row: {subject: _summary(rounds) for subject, rounds in by_subject.items()} for row, by_subject in groups.items()
     }
 
 

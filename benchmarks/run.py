@@ -26,9 +26,10 @@ class Plan:
     rounds: int
     only: str = ""
     jobs: int = 0
+    large: bool = False
 
     def cases(self, mode: Mode) -> list[Case]:
-        chosen = [case for case in mode.cases(self.profile) if self.only in case.name]
+        chosen = [case for case in mode.cases(self.profile) if self.only in case.name and self.large >= case.large]
         return [replace(case, jobs=self.jobs) for case in chosen] if self.jobs else chosen
 
     def subjects_of(self, mode: Mode) -> list[Subject]:
@@ -39,7 +40,9 @@ class Plan:
         ]
 
 
-async def carry_out(plan: Plan, *, choice: str, database_url: str, lines: Path, say: Say) -> tuple[list[Figure], dict[str, Any]]:
+async def carry_out(
+    plan: Plan, *, choice: str, database_url: str, lines: Path, say: Say
+) -> tuple[list[Figure], dict[str, Any]]:
     """Measures; returns the figures and the facts about server and subjects. Each figure is in ``lines`` at once.
 
     Within a case the subjects take turns, A B C A B C, so that a drift of the machine meets them all. One that fails is

@@ -129,5 +129,7 @@ def _binaries(choice: str) -> PostgresBinaries | None:
     folders = [path for pattern in _SYSTEM_FOLDERS for path in Path("/").glob(pattern)]
     newest = max((binaries_at(path) for path in folders), key=lambda one: one.major, default=None)
     if newest is None:
-        raise SystemExit("no PostgreSQL of this machine's was found: use --postgres wheel, or name a folder of programs")
+        raise SystemExit(
+            "no PostgreSQL of this machine's was found: use --postgres wheel, or name a folder of programs"
+        )
     return newest

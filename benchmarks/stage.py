@@ -100,9 +100,7 @@ class Stage:
         return json.loads(json.dumps({"postgresql": self.server.settings, "subjects": subjects})) or {}
 
 
-async def until(
-    condition: Callable[[], Awaitable[T]], *, seconds: float, what: str, every: float = _POLL_SECONDS
-) -> T:
+async def until(condition: Callable[[], Awaitable[T]], *, seconds: float, what: str, every: float = _POLL_SECONDS) -> T:
     """Waits for the condition's first true value. Raises TookTooLong."""
     end = time.monotonic() + seconds
     while not (value := await condition()):

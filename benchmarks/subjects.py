@@ -83,9 +83,7 @@ SUBJECTS = {
         Subject(name=MINIMAL, title="minimal loop", script="minimal"),
         Subject(name="pgqueuer", title="PgQueuer", script="pgqueuer", needs="pgqueuer"),
         Subject(name="procrastinate", title="Procrastinate", script="procrastinate", needs="procrastinate"),
-        Subject(
-            name=NOOP_ENDPOINT, title="FastAPI, nothing stored", script="none", modes=frozenset({"enqueue"})
-        ),
+        Subject(name=NOOP_ENDPOINT, title="FastAPI, nothing stored", script="none", modes=frozenset({"enqueue"})),
     )
 }
 

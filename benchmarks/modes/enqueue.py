@@ -40,9 +40,11 @@ def figures(mode: str, subject: Subject, case: Case, found: dict[str, Any]) -> l
     """The rate of calls, and how long one takes."""
     calls = [seconds * 1_000 for seconds in found.pop("calls")]
     details = {"calls": len(calls), **{key: round(value, 3) for key, value in found.items() if key != "jobs"}}
-    common = {"mode": mode, "case": case.name, "subject": subject.name}
+    common: dict[str, Any] = {"mode": mode, "case": case.name, "subject": subject.name}
     return [
-        Figure(**common, metric="rate", value=len(calls) * case.batch / found["seconds"], unit="jobs/s", details=details),
+        Figure(
+            **common, metric="rate", value=len(calls) * case.batch / found["seconds"], unit="jobs/s", details=details
+        ),
         Figure(**common, metric="call p50", value=percentile(calls, 0.50), unit="ms", better=LOWER),
         Figure(**common, metric="call p99", value=percentile(calls, 0.99), unit="ms", better=LOWER),
     ]

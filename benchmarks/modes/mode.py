@@ -32,6 +32,10 @@ class Case:
     shape: str = ""
     seconds: float = 10.0
     """The most that one measurement may take, or how long it lasts."""
+    settle_seconds: float = 0.0
+    """What comes before, and is not measured."""
+    large: bool = False
+    """Takes minutes and gigabytes: measured only when it is asked for."""
     rate: float = 0.0
     """Jobs a second that are submitted."""
 

@@ -13,7 +13,7 @@ from benchmarks.services import tenure_service
 from benchmarks.stage import Stage
 from benchmarks.subjects import TENURE, TUNED_SLOTS, Subject
 
-NAME = "remote drain"
+NAME = "remote-drain"
 
 
 def cases(profile: Profile) -> list[Case]:

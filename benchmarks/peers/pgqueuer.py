@@ -42,7 +42,7 @@ class PgQueuerPeer(Peer):
 
     async def enqueue_many(self, payloads: Sequence[dict[str, Any]]) -> None:
         count = len(payloads)
-        bodies = [json.dumps(payload).encode() for payload in payloads]
+        bodies: list[bytes | None] = [json.dumps(payload).encode() for payload in payloads]
         await self._queries.enqueue([_ENTRYPOINT] * count, bodies, [0] * count)
 
     async def work(self, record: Record) -> None:

@@ -50,9 +50,7 @@ class ProcrastinatePeer(Peer):
     async def work(self, record: Record) -> None:
         self._record = record
         async with self._app.open_async():
-            await self._app.run_worker_async(
-                concurrency=self.settings["concurrency"], install_signal_handlers=False
-            )
+            await self._app.run_worker_async(concurrency=self.settings["concurrency"], install_signal_handlers=False)
             await asyncio.Event().wait()
 
 
