@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,8 @@ class Attempt:
             return raised(error)
         context = JobContext(job=self.job, attempt_version=self.job.version, stops=self.stops, link=self)
         arguments = (context, payload) if self.spec.takes_payload else (context,)
-        with self._timers():
+        timers = self._start_timers()
+        try:
             match self.spec.mode:
                 case Mode.ASYNC:
                     return await self._run_async(arguments)
@@ -155,30 +156,25 @@ class Attempt:
                         max_result_bytes=self._limits.result_bytes,
                         grace_seconds=self._limits.process_grace_seconds,
                     )
+        finally:
+            for timer in timers:
+                timer.cancel()
 
     async def _run_async(self, arguments: tuple[Any, ...]) -> Ended:
-        task = asyncio.create_task(self._await_handler(arguments), name=f"tenure-{self.spec.kind}-{self.job.id}")
+        """In the task that `run` is in: it has been started, so a cancellation lands here, and nowhere else.
 
-        def interrupt() -> None:
-            task.cancel()
-
-        self.stops.interrupt = interrupt
+        Never raises: an exception that left a task could stop the event loop (SystemExit does).
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self.stops.interrupt = task.cancel
         self.stops.deliver()
-        try:
-            return await task
-        except asyncio.CancelledError as error:
-            if not task.cancelled():
-                raise
-            return self._raised(error)  # stopped before its first step
-        finally:
-            self.stops.interrupt = _nothing
-
-    async def _await_handler(self, arguments: tuple[Any, ...]) -> Ended:
-        """Never raises: an exception that left a task could stop the event loop (SystemExit does)."""
         try:
             value = await self.spec.function(*arguments)
         except BaseException as error:
             return self._raised(error)
+        finally:
+            self.stops.interrupt = _nothing
         return returned(self.spec, value, max_result_bytes=self._limits.result_bytes)
 
     def _call(self, arguments: tuple[Any, ...]) -> Ended:
@@ -214,8 +210,9 @@ class Attempt:
             ended, self.stops, job_id=self.job.id, token=self.claimed.token, timeout_seconds=self.timeout_seconds
         )
 
-    @contextlib.contextmanager
-    def _timers(self) -> Iterator[None]:
+    def _start_timers(self) -> Sequence[asyncio.TimerHandle]:
+        if self.timeout_seconds is None and self._deadline_at is None:
+            return ()
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
         if self.timeout_seconds is not None:
@@ -223,11 +220,7 @@ class Attempt:
         if self._deadline_at is not None:
             left = max(self._deadline_at - time.monotonic(), 0.0)
             timers.append(loop.call_later(left, self.stops.request, StopReason.DEADLINE))
-        try:
-            yield
-        finally:
-            for timer in timers:
-                timer.cancel()
+        return timers
 
 
 def _nothing() -> None:

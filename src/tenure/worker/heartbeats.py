@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -100,6 +101,8 @@ class Heartbeats:
         self._worker_loop: asyncio.AbstractEventLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
+        self._looks_at = 0.0
+        """When the thread looks again by itself: what is due no earlier need not wake it."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -115,13 +118,16 @@ class Heartbeats:
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 5.0)
 
-    def add(self, lease: HeldLease) -> None:
-        """Keeps this lease from now on."""
+    def add(self, leases: Sequence[HeldLease]) -> None:
+        """Keeps these leases from now on."""
         with self._lock:
-            if self._hints.pop(lease.job_id, None) is not None:
-                lease.next_beat_at = 0.0
-            self._leases[lease.job_id, lease.token] = lease
-        self._wake()
+            for lease in leases:
+                if self._hints and self._hints.pop(lease.job_id, None) is not None:
+                    lease.next_beat_at = 0.0
+                self._leases[lease.job_id, lease.token] = lease
+            first_at = min((lease.next_beat_at for lease in leases), default=self._looks_at)
+        if first_at < self._looks_at:
+            self._wake()
 
     def remove(self, lease: HeldLease) -> None:
         """Lets it go: it was settled, or is left to expire."""
@@ -208,14 +214,12 @@ class Heartbeats:
             now = time.monotonic()
             with self._lock:
                 due_at = min((self._due_at(lease) for lease in self._leases.values()), default=None)
-            if due_at is not None and due_at <= now:
-                return True
-            if due_at is None and idle_until is not None and idle_until <= now:
-                return False
-            until = due_at if due_at is not None else idle_until
-            left = _LOOK_SECONDS if until is None else min(max(until - now, 0.0), _LOOK_SECONDS)
+                until = due_at if due_at is not None else idle_until
+                self._looks_at = math.inf if until is None else min(until, now + _LOOK_SECONDS)
+            if until is not None and until <= now:
+                return due_at is not None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left if self._holding() or idle_until else None):
+                async with asyncio.timeout(None if until is None else self._looks_at - now):
                     await self._changed.wait()
         return False
 

@@ -14,7 +14,7 @@ from tenure.store.settle import Outcome, OutcomeKind
 from tenure.store.workers import Directive
 from tenure.worker.attempt import Attempt, AttemptLimits
 from tenure.worker.broker import Broker
-from tenure.worker.heartbeats import Heartbeats
+from tenure.worker.heartbeats import Heartbeats, HeldLease
 from tenure.worker.registry import JobRegistry
 from tenure.worker.settler import Report, Settler
 from tenure.worker.stops import StopReason
@@ -22,6 +22,13 @@ from tenure.worker.stops import StopReason
 logger = logging.getLogger(__name__)
 
 _BACKOFF_SECONDS = (0.1, 2.0)
+_GATHER_SECONDS = 0.003
+"""While there is more work than slots, a claim waits so long for half of them: one for one, each would cost a statement.
+About as long as a claim takes: a handler that runs for seconds does not notice, and quick ones are claimed in sets."""
+
+_UNREPORTED = 100
+"""So many outcomes beyond the number of slots may wait to be written before new work has to wait, too."""
+
 _CLAIM_SECONDS = 5.0
 """At the end, so long a claim that was sent already may take: what it brings would else wait for its lease to expire."""
 
@@ -77,8 +84,13 @@ class Worker:
         self._heartbeats = Heartbeats(broker, on_directive=self._on_directive)
         self._settler = Settler(broker)
         self._attempts: dict[Attempt, asyncio.Task[None]] = {}
+        self._enough = max(slots // 2, 1)
+        """So many free slots are worth a claim while there is more work than slots."""
+        self._wanted = 1
+        self._more = False
+        """Whether the last claim brought all that it asked for."""
         self._changed = asyncio.Event()
-        """A slot came free, an outcome was settled, or the end has begun."""
+        """The wanted number of slots is free, or the end has begun."""
         self._woken = asyncio.Event()
         self._draining = asyncio.Event()
         self._stopping_now = asyncio.Event()
@@ -152,34 +164,54 @@ class Worker:
 
     async def _claim_once(self) -> None:
         """Fills the free slots, then waits for whatever makes it worth to look again."""
-        self._changed.clear()
+        await self._until_free(1)
+        if self._more:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GATHER_SECONDS):
+                    await self._until_free(self._enough)
         self._woken.clear()
         free = self._free_slots()
-        if not free or not self._kinds:
-            await self._changed.wait()
+        if not free or self._draining.is_set():
             return
         asked_at = time.monotonic()
         claimed = await self._broker.claim(limit=free, queues=self._queues, kinds=self._kinds)
         heard_at = time.monotonic()
-        for job in claimed:
-            self._begin(job, asked_at, heard_at)
-        if len(claimed) < free and not self._draining.is_set():
+        begun: list[HeldLease] = []
+        try:
+            for job in claimed:
+                if (attempt := self._begin(job, asked_at, heard_at)) is not None:
+                    begun.append(attempt.lease)
+        finally:
+            self._heartbeats.add(begun)
+        self._more = len(claimed) == free
+        if not self._more and not self._draining.is_set():
             await self._wait_for_work()
+
+    async def _until_free(self, wanted: int) -> None:
+        """Waits until so many slots are free (and there is a kind to claim), or the end has begun."""
+        self._wanted = wanted
+        self._changed.clear()
+        if not self._draining.is_set() and (self._free_slots() < wanted or not self._kinds):
+            await self._changed.wait()
 
     def _free_slots(self) -> int:
         # Outcomes that cannot be written hold back new work, or an outage would let them pile up without bound.
-        if self._settler.pending >= self._slots:
+        if self._settler.pending >= self._slots + _UNREPORTED:
             return 0
         return max(self._slots - len(self._attempts), 0)
 
-    def _begin(self, claimed: Claimed, asked_at: float, heard_at: float) -> None:
+    def _slot_changed(self) -> None:
+        if self._draining.is_set() or (self._free_slots() >= self._wanted and self._kinds):
+            self._changed.set()
+
+    def _begin(self, claimed: Claimed, asked_at: float, heard_at: float) -> Attempt | None:
         spec = self._registry.get(claimed.job.kind)
         if spec is None or self._draining.is_set():
             if spec is None:
                 logger.error("job %s: no handler for kind %r here, giving it back", claimed.job.id, claimed.job.kind)
             outcome = Outcome(job_id=claimed.job.id, token=claimed.token, kind=OutcomeKind.RELEASE)
-            self._settler.put(Report(outcome=outcome, queue=claimed.job.queue, on_settled=self._changed.set))
-            return
+            self._settler.put(Report(outcome=outcome, queue=claimed.job.queue, on_settled=self._slot_changed))
+            return None
         attempt = Attempt(
             claimed,
             spec,
@@ -189,8 +221,9 @@ class Worker:
             asked_at=asked_at,
             heard_at=heard_at,
         )
-        self._heartbeats.add(attempt.lease)
-        self._attempts[attempt] = asyncio.create_task(self._attend(attempt), name=f"tenure-attempt-{claimed.job.id}")
+        name = f"tenure-{claimed.job.kind}-{claimed.job.id}"
+        self._attempts[attempt] = asyncio.create_task(self._attend(attempt), name=name)
+        return attempt
 
     async def _attend(self, attempt: Attempt) -> None:
         """Runs the attempt in its slot, then hands its outcome on."""
@@ -209,11 +242,11 @@ class Worker:
             else:
                 self._heartbeats.remove(attempt.lease)
             del self._attempts[attempt]
-            self._changed.set()
+            self._slot_changed()
 
     def _settled(self, attempt: Attempt) -> None:
         self._heartbeats.remove(attempt.lease)
-        self._changed.set()
+        self._slot_changed()
 
     async def _wait_for_work(self) -> None:
         """Until a hint comes, somebody calls `wake`, or it is time to look again."""

@@ -27,7 +27,7 @@ class Stops:
     def __init__(self) -> None:
         self.reasons: set[StopReason] = set()
         self.forced = False
-        self.interrupt: Callable[[], None] = _nothing
+        self.interrupt: Callable[[], object] = _nothing
         self._told: set[StopReason] = set()
         self._held = 0
         self._sealed = 0
@@ -43,7 +43,7 @@ class Stops:
     @property
     def weightiest(self) -> StopReason | None:
         """The reason that decides."""
-        return next((reason for reason in StopReason if reason in self.reasons), None)
+        return next((reason for reason in StopReason if reason in self.reasons), None) if self.reasons else None
 
     @property
     def may_interrupt(self) -> bool:
