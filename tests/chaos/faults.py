@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tenure.api import intake
@@ -62,7 +63,7 @@ def _statements() -> list[str]:
 
 
 def _no_token_predicate() -> None:
-    rewrite(r"\s+AND\s+j\.lease_token_digest\s*=\s*[a-z]+\.digest", "")
+    rewrite(r"(?<!coalesce\()\bj\.lease_token_digest\s*=\s*", "'' <> ")
     put(settle, "_holds", lambda job, _outcome: job.state is State.RUNNING)
 
 
@@ -78,17 +79,15 @@ def _answer_before_commit() -> None:
         task = asyncio.create_task(write(self, job))
         writing.add(task)
         task.add_done_callback(writing.discard)
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow("SELECT now() AS now")
-        assert row is not None
-        return enqueue.Enqueued(job=enqueue._as_job(job, row["now"], row["now"], job.deadline_at), replayed=False)
+        now = datetime.now(UTC)
+        return enqueue.Enqueued(job=enqueue._as_job(job, now, now, job.deadline_at), replayed=False)
 
     put(intake.Intake, "enqueue", hasty)
 
 
 def _reap_without_looking_again() -> None:
     put(reap, "_EXPIRED", _without(reap._EXPIRED, "FOR NO KEY UPDATE SKIP LOCKED"))
-    rewrite(r"\s+AND j\.state = d\.from_state AND j\.version = d\.from_version", "")
+    rewrite(r"\s+AND \(j\.state, j\.version\) = \(SELECT d\.from_state[^)]*\)", "")
     write = getattr(reap, "apply")  # noqa: B009 - it belongs to another module
 
     async def late(connection: Connection, decided: Sequence[Any]) -> Any:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
-import httpx
-
 from tests.chaos.builds import BUILD
+from tests.chaos.caller import UNANSWERED, new_client
 from tests.chaos.handlers import DATABASE_QUEUE, QUEUE
 from tests.chaos.launcher import ROOT, Child, Launcher
 from tests.chaos.ledger import Ledger
 from tests.chaos.proxy import Line
-from tests.waiting import until
 
 LEASE_SECONDS = 2.0
 REAP_SECONDS = 0.2
@@ -35,6 +33,7 @@ SETTINGS = {
 }
 """Times at which a run sees much in little time; everything else is as the product comes."""
 
+_LOOK_SECONDS = 0.05
 START_SECONDS = 60.0
 """A start may take that long on a machine that is busy elsewhere."""
 
@@ -77,6 +76,7 @@ class Fleet:
         self._folder = folder
         self._chance = chance
         self._keeping: list[asyncio.Task[None]] = []
+        self._client = new_client()
 
     def server(self, line: Line, *, workers: bool = False, build: str = "", **settings: str) -> Member:
         """A server on a port of its own, without workers in it unless asked for."""
@@ -186,9 +186,10 @@ class Fleet:
             keeping.cancel()
         await asyncio.gather(*self._keeping, return_exceptions=True)
         for member in self.members:
-            if member.child is not None:
-                self._launcher.signal(member.child, SIGCONT)
-        await self._launcher.close()
+            if member.child is not None and member.child.alive:
+                self._launcher.signal(member.child, SIGKILL)
+                await member.child.ended.wait()
+        await self._client.aclose()
 
     async def run_command(self, name: str, *arguments: str, line: Line, build: str = "") -> int:
         """Runs one ``tenure`` command to its end; its exit code."""
@@ -221,10 +222,10 @@ class Fleet:
         return member.child
 
     async def _note_ready(self, member: Member, child: Child) -> None:
-        async def ready_or_ended() -> bool:
-            return not child.alive or await self._does_its_work(member)
-
-        await until(ready_or_ended, timeout_seconds=float("inf"))
+        works = False
+        while child.alive and not works:
+            await asyncio.sleep(_LOOK_SECONDS)
+            works = await self._does_its_work(member)
         if child.alive:
             member.ready = True
             self._note_sound(member)
@@ -235,9 +236,8 @@ class Fleet:
             said = member.log.read_text(errors="replace")
             return ": ready" in said or "works for" in said
         try:
-            async with httpx.AsyncClient() as client:
-                return (await client.get(f"{member.url}/readyz", timeout=2)).status_code == 200
-        except httpx.TransportError:
+            return (await self._client.get(f"{member.url}/readyz", timeout=2)).status_code == 200
+        except UNANSWERED:
             return False
 
     def _note_sound(self, member: Member) -> None:

@@ -11,7 +11,7 @@ from tests.chaos.evidence import Evidence
 from tests.chaos.findings import Findings
 from tests.chaos.fleet import REAP_SECONDS, Fleet
 from tests.chaos.ledger import Ledger
-from tests.chaos.postgres import OwnPostgres
+from tests.chaos.postgres import AWAY, Sessions
 
 STUCK_SECONDS = REAP_SECONDS + 5.0
 """How long after the end of a lease the job may still count as running."""
@@ -47,7 +47,7 @@ POOL_SIZE = 10
 class Monitor:
     """Asks for stuck jobs twice a second, on a session past every line."""
 
-    def __init__(self, postgres: OwnPostgres, fleet: Fleet, ledger: Ledger) -> None:
+    def __init__(self, postgres: Sessions, fleet: Fleet, ledger: Ledger) -> None:
         self._postgres = postgres
         self._fleet = fleet
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Monitor:
                     connection = await self._postgres.connect()
                 # What a machine that stood still could not do is nobody's fault.
                 await self._look(connection, STUCK_SECONDS + max(late, 0.0) * 2)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except AWAY:
                 if connection is not None:
                     connection.terminate()
                 connection = None
@@ -83,7 +83,7 @@ class Monitor:
                 self._ledger.note("stuck", job=row["job"], late=row["late"], sound=sound)
 
 
-async def until_ended(postgres: OwnPostgres, *, timeout_seconds: float) -> bool:
+async def until_ended(postgres: Sessions, *, timeout_seconds: float) -> bool:
     """Waits until no job is queued or running; whether that came in time."""
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -96,9 +96,7 @@ async def until_ended(postgres: OwnPostgres, *, timeout_seconds: float) -> bool:
         return False
 
 
-async def look_around(
-    postgres: OwnPostgres, fleet: Fleet, findings: Findings, *, timeout_seconds: float = 20.0
-) -> None:
+async def look_around(postgres: Sessions, fleet: Fleet, findings: Findings, *, timeout_seconds: float = 20.0) -> None:
     """Whether the product's sessions are those that its processes should have, once nothing is going on."""
     problems = Findings()
     end = time.monotonic() + timeout_seconds
@@ -110,7 +108,7 @@ async def look_around(
     findings.found += problems.found
 
 
-async def _around(postgres: OwnPostgres, fleet: Fleet) -> Findings:
+async def _around(postgres: Sessions, fleet: Fleet) -> Findings:
     problems = Findings()
     members = [member for member in fleet.members if member.line is not None]
     processes, workers = len(members), len(fleet.of("worker"))

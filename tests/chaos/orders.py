@@ -90,9 +90,11 @@ class Orders:
                 return self._request("quick", options=times)
             case "delayed":
                 return self._request("quick", options={"delay_seconds": round(chance.uniform(0.1, 3.0), 3)})
+            case "endless":
+                return self._request("slow", seconds=UNCANCELED_SECONDS, to_cancel=True)
             case "doomed":
                 if chance.random() < 0.5:
-                    return self._request("slow", seconds=UNCANCELED_SECONDS, to_cancel=True)
+                    return self.next("endless")
                 return self._request("quick", options={"delay_seconds": UNCANCELED_SECONDS}, to_cancel=True)
             case _:
                 return self._request(what)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
@@ -18,22 +19,72 @@ ADMIN = "chaos"
 _SETTINGS = {"shared_buffers": "128MB", "max_connections": "200", "max_wal_size": "2GB"}
 """fsync and synchronous_commit stay on: that acknowledged means written is a part of what is tested."""
 
-_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 
 
-class OwnPostgres:
-    """The server, and what can be done to it; its data are in a folder of their own. All that blocks is done in a thread."""
+class Sessions:
+    """An operator's way into one database: sessions past every line."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def at(self, database: str) -> "Sessions":
+        """The same of another database of this server."""
+        return Sessions(urlunsplit(urlsplit(self.url)._replace(path=f"/{database}")))
+
+    async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
+        """One session."""
+        return await asyncpg.connect(
+            self.url, server_settings={"application_name": ADMIN, "timezone": "UTC"}, timeout=10, command_timeout=60
+        )
+
+    async def ask(self, query: str, *arguments: Any, timeout_seconds: float = 60.0) -> Sequence[Any]:
+        """One query on a session of its own; asked again while the server is away."""
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                try:
+                    return await self.ask_once(query, *arguments)
+                except AWAY:
+                    await asyncio.sleep(0.1)
+
+    async def ask_once(self, query: str, *arguments: Any) -> Sequence[Any]:
+        """One query on a session of its own."""
+        connection = await self.connect()
+        try:
+            return await connection.fetch(query, *arguments)
+        finally:
+            with contextlib.suppress(*AWAY):
+                await connection.close(timeout=2)
+
+    @contextlib.asynccontextmanager
+    async def locked(self, condition: str, limit: int) -> AsyncIterator[int]:
+        """An operator's session holds row locks on up to ``limit`` jobs of this condition; how many it got."""
+        connection = await self.connect()
+        try:
+            async with connection.transaction():
+                rows = await connection.fetch(
+                    f"SELECT id FROM tenure.jobs WHERE {condition} LIMIT {limit} FOR UPDATE SKIP LOCKED"
+                )
+                yield len(rows)
+        finally:
+            connection.terminate()
+
+
+class OwnPostgres(Sessions):
+    """A server in a folder of its own, and what can be done to it. All that blocks is done in a thread."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
+        super().__init__("")
         self.folder = Path(tempfile.mkdtemp(prefix="tenure-chaos-pg-"))
         self._server = EmbeddedPostgres(self.folder, settings={**_SETTINGS, **(settings or {})})
-        self.url = ""
 
     async def open(self) -> Self:
+        """Makes and starts it."""
         self.url = await asyncio.to_thread(self._server.start)
         return self
 
     async def close(self) -> None:
+        """Stops it, and removes the folder."""
         await asyncio.to_thread(self._server.stop)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -53,30 +104,6 @@ class OwnPostgres:
         """Fast shutdown and start, as a package update does."""
         await asyncio.to_thread(self._server.restart, "fast")
 
-    async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
-        """A session of the harness's own, past every line."""
-        return await asyncpg.connect(
-            self.url, server_settings={"application_name": ADMIN, "timezone": "UTC"}, timeout=10, command_timeout=60
-        )
-
-    async def ask(self, query: str, *arguments: Any, timeout_seconds: float = 60.0) -> Sequence[Any]:
-        """One query on a session of its own; asked again while the server is away."""
-        async with asyncio.timeout(timeout_seconds):
-            while True:
-                try:
-                    return await self.ask_once(query, *arguments)
-                except _AWAY:
-                    await asyncio.sleep(0.1)
-
-    async def ask_once(self, query: str, *arguments: Any) -> Sequence[Any]:
-        """One query on a session of its own."""
-        connection = await self.connect()
-        try:
-            return await connection.fetch(query, *arguments)
-        finally:
-            with contextlib.suppress(*_AWAY):
-                await connection.close(timeout=2)
-
     async def end_sessions(self, share: float = 1.0) -> int:
         """Terminates that share of the product's sessions, at random; returns how many."""
         rows = await self.ask(
@@ -90,16 +117,3 @@ class OwnPostgres:
         """As a demoted primary: sessions go on, but none can write."""
         await self.ask(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if whether else 'off'}")
         await self.ask("SELECT pg_reload_conf()")
-
-    @contextlib.asynccontextmanager
-    async def locked(self, condition: str, limit: int) -> AsyncIterator[int]:
-        """An operator's session holds row locks on up to ``limit`` jobs of this condition; how many it got."""
-        connection = await self.connect()
-        try:
-            async with connection.transaction():
-                rows = await connection.fetch(
-                    f"SELECT id FROM tenure.jobs WHERE {condition} LIMIT {limit} FOR UPDATE SKIP LOCKED"
-                )
-                yield len(rows)
-        finally:
-            connection.terminate()

@@ -50,7 +50,7 @@ class Line:
         self._server: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._armed: list[tuple[Cut, Statement]] = []
+        self._armed: list[tuple[Cut, Statement, bytes]] = []
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.delay_seconds = 0.0
@@ -97,21 +97,22 @@ class Line:
         """What was held back passes again, where both ends still wait for it."""
         self._flowing.set()
 
-    def arm(self, cut: Cut, statement: Statement) -> None:
-        """Cuts one connection at the next such statement."""
-        self._armed.append((cut, statement))
+    def arm(self, cut: Cut, statement: Statement, *, containing: bytes = b"") -> None:
+        """Cuts one connection at the next such statement, with this in its text."""
+        self._armed.append((cut, statement, containing))
 
     def disarm(self) -> None:
         """Forgets the cuts that have not happened."""
         self._armed.clear()
 
-    def take(self, statement: Statement) -> Cut | None:
+    def take(self, statement: Statement, text: bytes) -> Cut | None:
         """The cut that is armed for this statement, if any, which has then happened."""
         for armed in self._armed:
-            if armed[1] is statement:
+            cut, wanted, containing = armed
+            if wanted is statement and containing in text:
                 self._armed.remove(armed)
-                self.struck.append(armed)
-                return armed[0]
+                self.struck.append((cut, wanted))
+                return cut
         return None
 
     async def flows(self) -> None:
@@ -194,7 +195,7 @@ class _Link:
                 break
             statement = self._read_message(buffer[end : end + 1], bytes(buffer[end + 5 : end + length]))
             end += length
-            cut = self._line.take(statement) if statement is not None else None
+            cut = self._line.take(*statement) if statement is not None else None
             if cut is Cut.BEFORE:
                 return False
             if cut is not None:
@@ -210,28 +211,28 @@ class _Link:
             await self._server.drain()
         return True
 
-    def _read_message(self, kind: bytes | bytearray, body: bytes) -> Statement | None:
-        """Notes what the message prepares; says what it does."""
+    def _read_message(self, kind: bytes | bytearray, body: bytes) -> tuple[Statement, bytes] | None:
+        """Notes what the message prepares; says what it does, and by which text."""
         match bytes(kind):
             case b"Q":
-                text = body.rstrip(b"\x00").strip().upper()
-                if text.startswith(b"BEGIN"):
+                word = body.lstrip()[:8].upper()
+                if word.startswith(b"BEGIN"):
                     self._in_block = True
-                elif text.startswith((b"COMMIT", b"ROLLBACK")):
+                elif word.startswith((b"COMMIT", b"ROLLBACK")):
                     self._in_block = False
-                    return Statement.COMMIT if text.startswith(b"COMMIT") else None
-                elif not self._in_block and _WRITES.search(body):
-                    return Statement.WRITE
+                    return (Statement.COMMIT, body) if word.startswith(b"COMMIT") else None
+                return self._write(body)
             case b"P":
                 name, _, rest = body.partition(b"\x00")
                 self._texts[name] = rest.partition(b"\x00")[0]
             case b"B":
-                name = body.split(b"\x00", 2)[1]
-                if not self._in_block and _WRITES.search(self._texts.get(name, b"")):
-                    return Statement.WRITE
+                return self._write(self._texts.get(body.split(b"\x00", 2)[1], b""))
             case _:
                 pass
         return None
+
+    def _write(self, text: bytes) -> tuple[Statement, bytes] | None:
+        return (Statement.WRITE, text) if not self._in_block and _WRITES.search(text) else None
 
     async def _introduce(self, client: asyncio.StreamReader, server: asyncio.StreamReader) -> bool:
         """The messages before the first typed one: requests for encryption, then the start-up or a cancel request."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.builds import make_next
-from tests.chaos.caller import Caller, connected
+from tests.chaos.caller import Caller, new_client
 from tests.chaos.check_calls import check_calls
 from tests.chaos.check_jobs import check_jobs
 from tests.chaos.check_processes import check_processes
@@ -104,6 +104,7 @@ async def run(plan: Plan, seed: int, *, keep: Path | None = None) -> Outcome:
             check(evidence, findings)
     finally:
         await fleet.close()
+        await launcher.close()
         for line in lines:
             await line.close()
         await postgres.close()
@@ -126,7 +127,7 @@ async def _rage(
     plan: Plan, seed: int, fleet: Fleet, postgres: OwnPostgres, ledger: Ledger, folder: Path, findings: Findings
 ) -> tuple[Nemesis, int]:
     """Load, holders and nemesis until the nemesis has done all it was to do; then until all is quiet."""
-    async with connected() as client:
+    async with new_client() as client:
         caller = Caller(
             name="c", ledger=ledger, servers=fleet.urls, client=client, chance=random.Random(f"{seed}:callers")
         )
@@ -177,6 +178,10 @@ async def roll(fleet: Fleet, ledger: Ledger, folder: Path) -> None:
     begin = ledger.note("fault", what="rolling_deploy", phase="begin")
     server = fleet.of("server")[0]
     assert server.line is not None
+    # One of this version that were still starting would be refused by the next one's schema: a deploy begins in peace.
+    while not all(member.ready for member in fleet.members):
+        for member in fleet.members:
+            await fleet.until_ready(member)
     for member in fleet.members:
         member.build = build  # whoever is started again from now on is of the next version
     await fleet.run_command("migrate", "migrate", line=server.line, build=build)
