@@ -11,8 +11,12 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-_LEASED = "(state = 'running') = (lease_token_digest IS NOT NULL) AND (state = 'running') = (lease_expires_at IS NOT NULL)"
-_LENGTH = "(state = 'running') = (lease_length_seconds IS NOT NULL) AND (state = 'running') = (lease_acquired_at IS NOT NULL)"
+_LEASED = (
+    "(state = 'running') = (lease_token_digest IS NOT NULL) AND (state = 'running') = (lease_expires_at IS NOT NULL)"
+)
+_LENGTH = (
+    "(state = 'running') = (lease_length_seconds IS NOT NULL) AND (state = 'running') = (lease_acquired_at IS NOT NULL)"
+)
 
 
 def upgrade() -> None:
