@@ -9,10 +9,10 @@ READY := .venv/.ready
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 4 ? 4 : n )))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check fmt docs clean
+.PHONY: help demo serve test check fmt docs bench bench-quick bench-install chaos clean
 
 help: ## list what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(READY) ## export a report, retry a dead letter, cancel a run: all for real, then stop
 	@$(BIN)/tenure demo
@@ -36,6 +36,24 @@ fmt: $(READY) ## put the code into its form
 
 docs: $(READY) ## print the pages that come from the code
 	$(BIN)/tenure docs
+
+MINUTES ?= 10
+SEED ?= $(shell echo $$(( RANDOM * 32768 + RANDOM )))
+
+chaos: $(READY) ## break everything for MINUTES=10 from SEED=…, a rolling deploy at the end, and check what became of it
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
+
+bench: bench-install ## measure Tenure beside other queues: table and figures in benchmarks/results (about an hour)
+	$(BIN)/python -m benchmarks
+
+bench-quick: bench-install ## the same in three minutes: Tenure, the minimal loop and PgQueuer, one round
+	$(BIN)/python -m benchmarks --profile quick --rounds 1 --subjects tenure,minimal,pgqueuer --name quick
+
+bench-install: .venv/.bench ## install what is measured beside Tenure
+
+.venv/.bench: $(READY) pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@
 
 clean: ## remove what was installed and made (not the data in .tenure)
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

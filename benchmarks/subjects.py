@@ -1,22 +1,17 @@
 """Who is measured: Tenure, the minimal loop, and the peers; how each is started."""
 
 import importlib.util
-import json
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import ROOT, Command
+from benchmarks.processes import Command
 from benchmarks.recording import RECORD_FOLDER
 
 TENURE = "tenure"
 MINIMAL = "minimal"
 NOOP_ENDPOINT = "noop-endpoint"
-
-NODE_FOLDER = ROOT / ".venv" / "bench-node"
-"""Where `make bench-node` installs the peers that are written in JavaScript."""
 
 TUNED_SLOTS = "1000"
 
@@ -29,27 +24,18 @@ class Subject:
     title: str
     script: str
     needs: str = ""
-    node: bool = False
     modes: frozenset[str] | None = None
     """What it can be measured in; None means all."""
 
     @property
     def installed(self) -> bool:
-        if self.node:
-            return shutil.which("node") is not None and (NODE_FOLDER / "node_modules" / self.needs).is_dir()
         return not self.needs or importlib.util.find_spec(self.needs) is not None
 
     def action(self, action: str, *options: str, database_url: str = "", tuned: bool = False) -> Command:
         """What does one action of the subject's script, see `benchmarks.peers.peer`."""
-        if self.node:
-            start = ["node", str(ROOT / "benchmarks" / "peers" / self.script)]
-        else:
-            start = [sys.executable, "-m", f"benchmarks.peers.{self.script}"]
         given = [f"--database-url={database_url}"] if database_url else []
-        return Command(
-            arguments=[*start, action, *given, *(["--tuned"] if tuned else []), *options],
-            environment={"BENCHMARK_NODE_FOLDER": str(NODE_FOLDER)},
-        )
+        start = [sys.executable, "-m", f"benchmarks.peers.{self.script}", action]
+        return Command(arguments=[*start, *given, *(["--tuned"] if tuned else []), *options])
 
     def worker(self, database_url: str, records: Path, *, tuned: bool) -> Command:
         """A process of workers that write to ``records``."""
@@ -86,9 +72,3 @@ SUBJECTS = {
         Subject(name=NOOP_ENDPOINT, title="FastAPI, nothing stored", script="none", modes=frozenset({"enqueue"})),
     )
 }
-
-
-def versions_of_node(package: str) -> str:
-    """The version that is installed of a package for Node."""
-    found: dict[str, str] = json.loads((NODE_FOLDER / "node_modules" / package / "package.json").read_text())
-    return found["version"]

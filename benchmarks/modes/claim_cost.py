@@ -41,6 +41,7 @@ class Shape:
 WAITING = "waiting"
 
 SHAPES = {
+    "besides": Shape(size=0, quick=True),
     WAITING: Shape(changes={"available_at": _DUE}, size=100_000, large=10_000_000, quick=True),
     "finished": Shape(finished=True, size=1_000_000, large=10_000_000),
     "in the far future": Shape(delay_seconds=_MONTH_SECONDS, changes={"available_at": _LATER}, size=2_000_000),
@@ -61,7 +62,7 @@ def cases(profile: Profile) -> list[Case]:
 
 
 def _case(shape: str, rows: int, *, repeats: int, large: bool = False) -> Case:
-    return Case(name=f"{rows:,} {shape}", shape=shape, rows=rows, jobs=repeats, large=large)
+    return Case(name=f"{rows:,} {shape}" if rows else shape, shape=shape, rows=rows, jobs=repeats, large=large)
 
 
 async def measure(stage: Stage, subject: Subject, case: Case) -> Sequence[Figure]:

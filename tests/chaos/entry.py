@@ -3,9 +3,8 @@
 import os
 import sys
 
-from tests.chaos.builds import apply_build
-
 from tenure.cli.app import run
+from tests.chaos.builds import apply_build
 
 if __name__ == "__main__":
     apply_build(os.environ)

@@ -103,6 +103,11 @@ class Evidence:
         return (fact for fact in self.facts if fact["fact"] in names)
 
 
+def logs_in(folder: Path) -> list[Path]:
+    """What the processes of a run logged."""
+    return sorted(folder.glob("*.log"))
+
+
 async def collect(
     connection: "asyncpg.Connection[asyncpg.Record]", ledger: Path, logs: Sequence[Path] = ()
 ) -> Evidence:

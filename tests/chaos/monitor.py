@@ -56,19 +56,23 @@ class Monitor:
     async def run(self) -> None:
         """Until cancelled."""
         connection: Any = None
-        while True:
-            began = time.monotonic()
-            await asyncio.sleep(_LOOK_SECONDS)
-            late = time.monotonic() - began - _LOOK_SECONDS
-            try:
-                if connection is None or connection.is_closed():
-                    connection = await self._postgres.connect()
-                # What a machine that stood still could not do is nobody's fault.
-                await self._look(connection, STUCK_SECONDS + max(late, 0.0) * 2)
-            except AWAY:
-                if connection is not None:
-                    connection.terminate()
-                connection = None
+        try:
+            while True:
+                began = time.monotonic()
+                await asyncio.sleep(_LOOK_SECONDS)
+                late = time.monotonic() - began - _LOOK_SECONDS
+                try:
+                    if connection is None or connection.is_closed():
+                        connection = await self._postgres.connect()
+                    # What a machine that stood still could not do is nobody's fault.
+                    await self._look(connection, STUCK_SECONDS + max(late, 0.0) * 2)
+                except AWAY:
+                    if connection is not None:
+                        connection.terminate()
+                    connection = None
+        finally:
+            if connection is not None:
+                connection.terminate()
 
     async def _look(self, connection: "asyncpg.Connection[asyncpg.Record]", bound_seconds: float) -> None:
         sound = self._fleet.sound_for()

@@ -16,7 +16,7 @@ from tests.chaos.caller import Caller, new_client
 from tests.chaos.check_calls import check_calls
 from tests.chaos.check_jobs import check_jobs
 from tests.chaos.check_processes import check_processes
-from tests.chaos.evidence import EFFECTS_TABLE, Evidence, collect
+from tests.chaos.evidence import EFFECTS_TABLE, Evidence, collect, logs_in
 from tests.chaos.findings import Findings
 from tests.chaos.fleet import Fleet
 from tests.chaos.holders import Holders
@@ -98,7 +98,7 @@ async def run(plan: Plan, seed: int, *, keep: Path | None = None) -> Outcome:
         nemesis, accepted = await _rage(plan, seed, fleet, postgres, ledger, folder, findings)
         await fleet.end()
         connection = await postgres.connect()
-        evidence = await collect(connection, ledger_folder, sorted(folder.glob("*.log")))
+        evidence = await collect(connection, ledger_folder, logs_in(folder))
         await connection.close()
         for check in (check_jobs, check_calls, check_processes):
             check(evidence, findings)

@@ -18,7 +18,7 @@ from tests.chaos.caller import Caller, job_of, new_client
 from tests.chaos.check_calls import check_calls
 from tests.chaos.check_jobs import check_jobs
 from tests.chaos.check_processes import check_processes
-from tests.chaos.evidence import EFFECTS_TABLE, collect
+from tests.chaos.evidence import EFFECTS_TABLE, collect, logs_in
 from tests.chaos.findings import Findings
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.holders import claim, heartbeat, settle, try_everything, until_taken_back
@@ -228,7 +228,7 @@ async def play(
         with contextlib.suppress(*(() if not build else (TimeoutError,))):
             await stand.fleet.end()
         connection = await stand.sessions.connect()
-        evidence = await collect(connection, stand.ledger.folder, sorted(folder.glob("*.log")))
+        evidence = await collect(connection, stand.ledger.folder, logs_in(folder))
         await connection.close()
     for check in (check_jobs, check_calls, check_processes):
         check(evidence, findings)

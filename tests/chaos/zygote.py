@@ -17,9 +17,9 @@ import traceback
 from typing import Any
 
 import orjson
-from tests.chaos.builds import apply_build
 
 from tenure.cli.app import run
+from tests.chaos.builds import apply_build
 
 _CHUNK_BYTES = 65_536
 

@@ -16,6 +16,6 @@ def new_tokens(count: int) -> list[str]:
 
 
 def token_digest(token: str) -> bytes:
-    """What is stored and compared in the token's place (TOKEN_DIGEST_BYTES of it): a dump of the database lets nobody settle a job."""
+    """What is stored and compared in the token's place, TOKEN_DIGEST_BYTES long: a dump lets nobody settle a job."""
     # Not a password: 128 random bits need no salt and no stretching.
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()[:TOKEN_DIGEST_BYTES]

@@ -208,7 +208,9 @@ def connect_arguments(settings: DatabaseSettings, application_name: str) -> dict
             "idle_in_transaction_session_timeout": "60000",
             # Compiling a plan costs more than any of these statements runs for.
             "jit": "off",
-            # A plan is kept while its connection lives. Made while a table is nearly empty, it would read all of it (or
+            # Planning a claim anew costs more than the claim; no statement here gains by knowing its values.
+            "plan_cache_mode": "force_generic_plan",
+            # So a plan is kept while its connection lives. Made while a table is nearly empty, it would read all of it (or
             # lock its rows in another order than that of their ids) for as long.
             "enable_seqscan": "off",
             "enable_bitmapscan": "off",

@@ -13,6 +13,7 @@ from tenure.jobs.model import Claimed, ErrorKind
 from tenure.jobs.redact import redact
 from tenure.store.artifacts import Artifact
 from tenure.store.settle import Outcome, OutcomeKind
+from tenure.worker.alarms import Alarm, Alarms
 from tenure.worker.broker import Broker
 from tenure.worker.classify import frames_of, payload_refused
 from tenure.worker.completion import Completion
@@ -49,6 +50,7 @@ class Attempt:
         *,
         broker: Broker,
         heartbeats: Heartbeats,
+        alarms: Alarms,
         limits: AttemptLimits,
         asked_at: float,
         heard_at: float,
@@ -79,6 +81,7 @@ class Attempt:
         )
         self._broker = broker
         self._heartbeats = heartbeats
+        self._alarms = alarms
         self._limits = limits
         self._completion: Completion | None = None
         """The last one whose commit was asked for, or the one under way."""
@@ -139,7 +142,7 @@ class Attempt:
             return raised(error)
         context = JobContext(job=self.job, attempt_version=self.job.version, stops=self.stops, link=self)
         arguments = (context, payload) if self.spec.takes_payload else (context,)
-        timers = self._start_timers()
+        alarms = self._set_alarms()
         try:
             match self.spec.mode:
                 case Mode.ASYNC:
@@ -157,8 +160,8 @@ class Attempt:
                         grace_seconds=self._limits.process_grace_seconds,
                     )
         finally:
-            for timer in timers:
-                timer.cancel()
+            for alarm in alarms:
+                alarm.call_off()
 
     async def _run_async(self, arguments: tuple[Any, ...]) -> Ended:
         """In the task that `run` is in: it has been started, so a cancellation lands here, and nowhere else.
@@ -210,17 +213,14 @@ class Attempt:
             ended, self.stops, job_id=self.job.id, token=self.claimed.token, timeout_seconds=self.timeout_seconds
         )
 
-    def _start_timers(self) -> Sequence[asyncio.TimerHandle]:
-        if self.timeout_seconds is None and self._deadline_at is None:
-            return ()
-        loop = asyncio.get_running_loop()
-        timers: list[asyncio.TimerHandle] = []
+    def _set_alarms(self) -> Sequence[Alarm]:
+        alarms: list[Alarm] = []
         if self.timeout_seconds is not None:
-            timers.append(loop.call_later(self.timeout_seconds, self.stops.request, StopReason.TIMEOUT))
+            alarms.append(self._alarms.set(self.timeout_seconds, lambda: self.stops.request(StopReason.TIMEOUT)))
         if self._deadline_at is not None:
             left = max(self._deadline_at - time.monotonic(), 0.0)
-            timers.append(loop.call_later(left, self.stops.request, StopReason.DEADLINE))
-        return timers
+            alarms.append(self._alarms.set(left, lambda: self.stops.request(StopReason.DEADLINE)))
+        return alarms
 
 
 def _nothing() -> None:

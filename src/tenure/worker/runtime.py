@@ -12,6 +12,7 @@ from tenure.jobs.model import Claimed
 from tenure.store.claim import KindSelector
 from tenure.store.settle import Outcome, OutcomeKind
 from tenure.store.workers import Directive
+from tenure.worker.alarms import Alarms
 from tenure.worker.attempt import Attempt, AttemptLimits
 from tenure.worker.broker import Broker
 from tenure.worker.heartbeats import Heartbeats, HeldLease
@@ -25,6 +26,9 @@ _BACKOFF_SECONDS = (0.1, 2.0)
 _GATHER_SECONDS = 0.003
 """While there is more work than slots, a claim waits so long for half of them: one for one, each would cost a statement.
 About as long as a claim takes: a handler that runs for seconds does not notice, and quick ones are claimed in sets."""
+
+_AT_ONCE = 500
+"""So many a claim, at most: what one brought runs while the next is under way."""
 
 _UNREPORTED = 100
 """So many outcomes beyond the number of slots may wait to be written before new work has to wait, too."""
@@ -83,8 +87,9 @@ class Worker:
         self._queues = tuple(queues) or tuple(dict.fromkeys(spec.queue for spec in registry.kinds()))
         self._heartbeats = Heartbeats(broker, on_directive=self._on_directive)
         self._settler = Settler(broker)
+        self._alarms = Alarms()
         self._attempts: dict[Attempt, asyncio.Task[None]] = {}
-        self._enough = max(slots // 2, 1)
+        self._enough = min(max(slots // 2, 1), _AT_ONCE)
         """So many free slots are worth a claim while there is more work than slots."""
         self._wanted = 1
         self._more = False
@@ -170,11 +175,11 @@ class Worker:
                 async with asyncio.timeout(_GATHER_SECONDS):
                     await self._until_free(self._enough)
         self._woken.clear()
-        free = self._free_slots()
-        if not free or self._draining.is_set():
+        limit = min(self._free_slots(), _AT_ONCE)
+        if not limit or self._draining.is_set():
             return
         asked_at = time.monotonic()
-        claimed = await self._broker.claim(limit=free, queues=self._queues, kinds=self._kinds)
+        claimed = await self._broker.claim(limit=limit, queues=self._queues, kinds=self._kinds)
         heard_at = time.monotonic()
         begun: list[HeldLease] = []
         try:
@@ -183,7 +188,7 @@ class Worker:
                     begun.append(attempt.lease)
         finally:
             self._heartbeats.add(begun)
-        self._more = len(claimed) == free
+        self._more = len(claimed) == limit
         if not self._more and not self._draining.is_set():
             await self._wait_for_work()
 
@@ -217,12 +222,13 @@ class Worker:
             spec,
             broker=self._broker,
             heartbeats=self._heartbeats,
+            alarms=self._alarms,
             limits=self._limits,
             asked_at=asked_at,
             heard_at=heard_at,
         )
         name = f"tenure-{claimed.job.kind}-{claimed.job.id}"
-        self._attempts[attempt] = asyncio.create_task(self._attend(attempt), name=name)
+        self._attempts[attempt] = asyncio.get_running_loop().create_task(self._attend(attempt), name=name)
         return attempt
 
     async def _attend(self, attempt: Attempt) -> None:
