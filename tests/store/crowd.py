@@ -60,7 +60,7 @@ FROM generate_series(1, {count}) AS n
 """
 
 
-WAITING, FINISHED, FUTURE, OTHER, RUNS, ENDED, LATE, EXPIRED, FEW = range(1, 10)
+WAITING, FINISHED, FUTURE, OTHER, RUNS, ENDED, FAILED, LATE, EXPIRED, FEW = range(1, 11)
 
 _EVERY_TENTH_FIRST = "CASE WHEN n % 10 = 0 THEN 5 ELSE 0 END"
 _LEASE = (
@@ -68,6 +68,11 @@ _LEASE = (
     " {expires}, now(), 3"
 )
 """The token is the number itself."""
+
+_ERROR = (
+    """'{"kind": "unknown", "type": null, "message": "it broke", "fingerprint": "print", "attempt": 3,"""
+    """ "at": "2026-01-01T00:00:00+00:00"}'::json"""
+)
 
 _FILL = (
     _insert(WAITING, MANY, queue="waiting", priority=_EVERY_TENTH_FIRST, concurrency_key="'account-' || n % 1000"),
@@ -78,7 +83,7 @@ _FILL = (
         state="succeeded",
         attempts=1,
         idempotency_key="'key-' || n",
-        finished_at="now() - interval '1 hour' + n * interval '1 millisecond'",
+        finished_at="now() - interval '2 days' + n * interval '1 millisecond'",
     ),
     _insert(
         FUTURE,
@@ -102,8 +107,17 @@ _FILL = (
         queue="dead",
         state="dead",
         attempts=3,
-        error="""'{"kind": "unknown"}'::json, 'print-' || n % 50""",
-        finished_at="now() - interval '1 hour'",
+        error=_ERROR + ", 'print-' || n / 20",
+        finished_at="now() - interval '2 days'",
+    ),
+    _insert(
+        FAILED,
+        DEAD,
+        queue="failed",
+        state="failed",
+        attempts=3,
+        error=_ERROR + ", 'print-' || n / 20",
+        finished_at="now() - interval '2 days'",
     ),
     _insert(LATE, 5 * ROUND, queue="late", deadline_at="now() - interval '1 minute'"),
     _insert(
@@ -120,6 +134,15 @@ INSERT INTO tenure.events (part, job_id, version, at, type, state, attempt, toke
 SELECT j.part, j.id, v, j.created_at + v * interval '1 second', CASE v WHEN 1 THEN 'enqueued' ELSE 'leased' END, 'queued', 0,
     substring(sha256(convert_to(v || j.id::text, 'UTF8')) FOR 16)
 FROM tenure.jobs AS j, generate_series(1, 2) AS v WHERE j.queue IN ('finished', 'busy', 'lost')
+""",
+    f"""
+INSERT INTO tenure.events (part, job_id, version, at, type, state, attempt)
+SELECT 0, {_id(ENDED)}, v, now() - interval '60 days', 'enqueued', 'queued', 0
+FROM generate_series(1, {DEAD}) AS n, generate_series(1, 3) AS v
+""",
+    f"""
+INSERT INTO tenure.artifacts (part, job_id, name, location, bytes, sha256, content_type, created_at)
+SELECT 0, {_id(FINISHED)}, 'a', 'a/' || n, 1, '00', 'text/plain', now() FROM generate_series(1, {MANY}, 3) AS n
 """,
     """
 INSERT INTO tenure.workers (tenant, id, queues, first_seen_at, last_seen_at)
