@@ -47,7 +47,7 @@ bench: bench-install ## measure Tenure beside other queues: table and figures in
 	$(BIN)/python -m benchmarks
 
 bench-quick: bench-install ## the same in three minutes: Tenure, the minimal loop and PgQueuer, one round
-	$(BIN)/python -m benchmarks --profile quick --rounds 1 --subjects tenure,minimal,pgqueuer --name quick
+	$(BIN)/python -m benchmarks enqueue bulk drain remote-drain pickup --profile quick --rounds 1 --subjects tenure,minimal,pgqueuer --name quick
 
 bench-install: .venv/.bench ## install what is measured beside Tenure
 

@@ -33,6 +33,3 @@ MODES: dict[str, Mode] = {
         memory.MODE,
     )
 }
-
-QUICK = (enqueue.NAME, bulk.NAME, drain.NAME, remote_drain.NAME, pickup.NAME)
-"""What three minutes are enough for."""
