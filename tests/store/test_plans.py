@@ -304,7 +304,6 @@ CASES = {
         statements=("prune.succeeded",),
         indexes=PKEY | {"jobs_finished"},
         tables=("artifacts",),
-        not_yet="the artifacts of a batch are found by a join that may read all artifacts",
     ),
     "read": Case(
         act=reads,
@@ -345,7 +344,6 @@ CASES = {
         act=listing(concurrency_keys=("account-7",)),
         statements=(LISTING,),
         indexes=frozenset({"jobs_concurrency_key"}),
-        not_yet="= ANY gives no order by id, so the key's index is not taken",
     ),
     "list the dead": Case(
         act=listing(states=(State.DEAD,)), statements=(LISTING,), indexes=frozenset({"jobs_ended_badly"})

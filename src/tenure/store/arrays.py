@@ -2,8 +2,8 @@
 
 The rows are named by ``j.id = ANY (ids)`` alone, never by a join. A plan is kept for as long as its connection lives, and
 one that was made while the table was nearly empty may begin a join from the wrong side: every batch then costs the table's
-rows times its own. One table and an array leave no such choice: at the worst, until the next ANALYZE (maintenance sees to
-that, `statistics.py`), a batch passes over the rows once. And the rows are met, and locked, in the order of their ids.
+rows times its own. One table and an array leave no such choice: at the worst, until autovacuum's next ANALYZE, a batch
+passes over the rows once. And the rows are met, and locked, in the order of their ids.
 
 What a row gets is looked up by its position among the ids, which must come sorted and without repeats: `width_bucket` is
 PostgreSQL's binary search.

@@ -124,22 +124,25 @@ def _conditions(wanted: JobFilter, part: int, tenant: str, before: UUID | None) 
         arguments.append(value)
         conditions.append(condition.format(f"${len(arguments)}"))
 
+    def among(column: str, values: Sequence[str]) -> None:
+        # Only an equality leaves an index's order by id to the page; most filters name one value.
+        if len(values) == 1:
+            add(f"{column} = {{}}::text", values[0])
+        elif values:
+            add(f"{column} = ANY ({{}}::text[])", list(values))
+
     if wanted.states:
         # Literals, not an argument: only so can the planner see that a partial index on the state fits.
         conditions.append(f"j.state IN ({', '.join(repr(str(state)) for state in wanted.states)})")
-    if wanted.queues:
-        add("j.queue = ANY ({}::text[])", list(wanted.queues))
-    if wanted.kinds:
-        add("j.kind = ANY ({}::text[])", list(wanted.kinds))
+    among("j.queue", wanted.queues)
+    among("j.kind", wanted.kinds)
     if wanted.tags:
         add("j.tags && {}::text[]", list(wanted.tags))
     if wanted.worker_ids:
         conditions.append("j.state = 'running'")
-        add("j.state = 'running' AND j.lease_worker_id = ANY ({}::text[])", list(wanted.worker_ids))
-    if wanted.concurrency_keys:
-        add("j.concurrency_key = ANY ({}::text[])", list(wanted.concurrency_keys))
-    if wanted.fingerprints:
-        add("j.error_fingerprint = ANY ({}::text[])", list(wanted.fingerprints))
+        among("j.lease_worker_id", wanted.worker_ids)
+    among("j.concurrency_key", wanted.concurrency_keys)
+    among("j.error_fingerprint", wanted.fingerprints)
     if wanted.created_after is not None:
         add("j.created_at > {}", wanted.created_after)
         add("j.id >= {}", _id_at(wanted.created_after, -_CLOCK_SLACK))

@@ -9,16 +9,16 @@ from tenure.store.database import Connection
 
 _PRUNE = """
 WITH doomed AS MATERIALIZED (
-    SELECT j.part, j.id FROM tenure.jobs AS j
+    SELECT j.id FROM tenure.jobs AS j
     WHERE j.part = $1 AND j.state = {state} AND j.finished_at IS NOT NULL AND j.finished_at < now() - $2::interval
         AND (j.idempotency_key IS NULL OR j.finished_at < now() - interval '24 hours')
     ORDER BY j.finished_at LIMIT $3 FOR UPDATE SKIP LOCKED
 ), pruned AS (
-    DELETE FROM tenure.jobs AS j USING doomed AS d WHERE j.part = $1 AND j.part = d.part AND j.id = d.id RETURNING j.id
+    DELETE FROM tenure.jobs AS j WHERE j.part = $1 AND j.id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING j.id
 ), moved_events AS (
-    DELETE FROM tenure.events_default AS e USING doomed AS d WHERE e.part = $1 AND e.part = d.part AND e.job_id = d.id
+    DELETE FROM tenure.events_default AS e WHERE e.part = $1 AND e.job_id = ANY (ARRAY(SELECT id FROM doomed))
 ), artifacts AS (
-    DELETE FROM tenure.artifacts AS a USING doomed AS d WHERE a.part = $1 AND a.part = d.part AND a.job_id = d.id
+    DELETE FROM tenure.artifacts AS a WHERE a.part = $1 AND a.job_id = ANY (ARRAY(SELECT id FROM doomed))
     RETURNING a.location
 )
 SELECT (SELECT count(*) FROM pruned) AS jobs, coalesce((SELECT array_agg(location) FROM artifacts), '{{}}') AS locations
