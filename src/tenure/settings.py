@@ -225,6 +225,9 @@ class ReportSettings(_Group):
 class ProcessSettings(_Group):
     """The process itself."""
 
+    processes: int = Field(
+        1, ge=1, le=256, alias="PROCESSES", description="processes that serve, or work, under one parent"
+    )
     data_dir: Path = Field(
         Path(".tenure"), alias="DATA_DIR", description="directory of the embedded database and of artifacts"
     )

@@ -39,6 +39,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def url_of(listener: socket.socket) -> str:
+    """Where the API is served."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def refuse_open_door(settings: Settings) -> None:
     """Nobody signs in yet, so other machines are let in only when the operator says that this is meant."""
     http = settings.http

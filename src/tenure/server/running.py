@@ -13,6 +13,8 @@ from typing import Any
 
 import uvloop
 
+from tenure.server.child import ParentLine
+
 _LEFTOVER_SECONDS = 2.0
 
 
@@ -41,14 +43,32 @@ def run(make: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 @contextlib.contextmanager
-def signals() -> Iterator["asyncio.Queue[signal.Signals]"]:
+def signals(line: ParentLine | None = None) -> Iterator["asyncio.Queue[signal.Signals]"]:
+    """SIGTERM and SIGINT as they come. A supervisor's order to stop and the first signal are one and the same."""
     queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     caught = (signal.SIGTERM, signal.SIGINT)
+    heard: set[str] = set()
+
+    def on_signal(number: signal.Signals) -> None:
+        if heard != {"order"}:
+            queue.put_nowait(number)
+        heard.add("signal")
+
+    def on_order() -> None:
+        if not heard:
+            queue.put_nowait(signal.SIGTERM)
+        heard.add("order")
+
     for number in caught:
-        loop.add_signal_handler(number, queue.put_nowait, number)
+        loop.add_signal_handler(number, on_signal, number)
     try:
-        yield queue
+        with (
+            contextlib.nullcontext()
+            if line is None
+            else line.heard(drain=on_order, hurry=lambda: queue.put_nowait(signal.SIGTERM))
+        ):
+            yield queue
     finally:
         for number in caught:
             loop.remove_signal_handler(number)

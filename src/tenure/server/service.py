@@ -34,7 +34,8 @@ from tenure.jobs.model import DEFAULT_TENANT
 from tenure.jobs.retry import RetryPolicy
 from tenure.maintenance import loop as maintenance_loop
 from tenure.maintenance.roster import roster
-from tenure.server.listening import HttpServer, listen, refuse_open_door
+from tenure.server.child import ParentLine
+from tenure.server.listening import HttpServer, listen, refuse_open_door, url_of
 from tenure.server.running import new_worker_id, signals
 from tenure.settings import Settings
 from tenure.store import schema
@@ -66,6 +67,7 @@ class Service:
         registry: JobRegistry | None = None,
         workers: bool = True,
         api: bool = True,
+        listener: socket.socket | None = None,
     ) -> None:
         self.settings = settings
         self.lifecycle = ServiceLifecycle(why_not_ready=self._readiness)
@@ -76,7 +78,7 @@ class Service:
         self._database: Database | None = None
         self._worker: Worker | None = None
         self._http: HttpServer | None = None
-        self._socket: socket.socket | None = None
+        self._socket = listener
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._not_ready: str | None = "starting"
         self._stopping = False
@@ -88,8 +90,7 @@ class Service:
     def url(self) -> str:
         """Where the API is served, once started."""
         assert self._socket is not None, "the service has no API, or has not started"
-        host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(self._socket)
 
     @property
     def database(self) -> Database:
@@ -118,7 +119,7 @@ class Service:
         settings = self.settings
         if self._with_api:
             refuse_open_door(settings)
-            self._socket = listen(settings.http.host, settings.http.port)
+            self._socket = self._socket or listen(settings.http.host, settings.http.port)
         try:
             await self._start()
         except BaseException:
@@ -333,16 +334,21 @@ class Service:
         if self._http is not None:
             self._http.force_exit = True
 
-    async def run_until_signalled(self, *, started: Callable[[], object] = lambda: None) -> int:
+    async def run_until_signalled(
+        self, *, started: Callable[[], object] = lambda: None, line: ParentLine | None = None
+    ) -> int:
         """Starts, and serves until SIGTERM or SIGINT, or until something broke for good; returns the exit code.
 
-        ``started`` is called once it serves. A signal before that ends the start, in order. Raises what `start` raises.
+        ``started`` is called once it serves. A signal before that ends the start, in order. ``line``: to the supervisor
+        of this process, whose orders are as good as signals. Raises what `start` raises.
         """
-        with signals() as signalled:
+        with signals(line) as signalled:
             got = asyncio.ensure_future(signalled.get())
             if not await self._started_before(got):
                 return 0
             started()
+            if line is not None:
+                line.tell_ready()
             ended = asyncio.ensure_future(self._ended.wait())
             waited: set[asyncio.Future[Any]] = {got, ended, self._broken}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
